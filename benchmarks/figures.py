@@ -32,6 +32,7 @@ from scipy import stats
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
+from localpolicy.judge.gate_answers import Choices, choices_of, of_the_log, snips
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.score import Deployable, Scores, score
 from localpolicy.measure.significance import paired
@@ -72,8 +73,8 @@ MODES = ("sampled", "listed")
 MU = "mle, seed 1"  # stands for μ̂ where a figure weights by it
 ESTIMATES = ("mle", MU)  # their mean is what the gate weights by
 CAP = 30.0
-WORTH, TOGETHER = "reward per answer", "worth and number of answers"  # the gate's, which must both say so
-BOTH = f"{WORTH}, and {TOGETHER}"
+WORTH, TOGETHER = "reward per answer, by rows", "worth and number of answers, by rows"
+FIRST_WORTH, FIRST_TOGETHER = "reward per answer", "worth and number of answers"  # the gate's: both must say so
 
 
 def measure(task: tuple[str, int], *, episodes: int, epochs: int) -> dict[str, Any]:
@@ -89,19 +90,16 @@ def measure(task: tuple[str, int], *, episodes: int, epochs: int) -> dict[str, A
             **{each: fit(data) for each, fit in BASELINES.items()},
         }
         windows = Windows(data, "test", Config.parse(_settings(seed, epochs)).data)
-        scored = {
-            called: score(
-                policy,
-                windows,
-                events=data.events,
-                references={each: policies[each] for each in ESTIMATES},
-                floor=False,
-            )
-            for called, policy in policies.items()
-        }
+        references = {each: policies[each] for each in ESTIMATES}
+        asked = partial(score, windows=windows, events=data.events, references=references, floor=False)
+        scored = {called: asked(policy) for called, policy in policies.items()}
+        unseen = {called: asked(policy, unseen=True) for called, policy in policies.items()}
         counts = np.asarray(data.catalogue["count"].to_numpy())
     ranks = float(scored["mle"].metric("nDCG@20").mean())
     figures = {called: all_figures(scores, counts, ranks) for called, scores in scored.items()}
+    meetings = {called: choices_of(called, scores) for called, scores in unseen.items()}
+    for called, by in figures.items():
+        by.update(first_figures(meetings[called], meetings["mle"]))
     earned = {
         mode: {called: visits(policy, world, mode, episodes) for called, policy in policies.items()} for mode in MODES
     }
@@ -181,6 +179,15 @@ def all_figures(scores: Scores, counts: np.ndarray, ranks: float) -> dict[str, t
     }
 
 
+def first_figures(mine: Choices, old: Choices) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """The same of first meetings, as the gate has them but for its refusals."""
+    log = of_the_log(mine, ESTIMATES)
+    assert log is not None
+    values = snips(mine, log)
+    gains = values / old.reward.mean() + mine.ranks / old.ranks.mean()
+    return {FIRST_WORTH: (values, mine.sequence), FIRST_TOGETHER: (gains, mine.sequence)}
+
+
 def visits(policy: Deployable, world: StoreWorld, mode: str, episodes: int) -> np.ndarray:
     """Mean reward per impression of each visit: the same shoppers and luck for every policy."""
     shown = agent(policy, world) if mode == "sampled" else listed(policy, world)
@@ -229,9 +236,10 @@ def table(lines: list[dict[str, Any]], mode: str) -> Iterator[str]:
             f"{wrong:.0%} |"
         )
     pairs = [pair for line in lines for pair in line["pairs"]]
-    told = [(pair[WORTH], pair[mode]) for pair in pairs if pair[WORTH] and pair[WORTH] == pair[TOGETHER]]
-    right, wrong = shares(told)
-    yield f"| {BOTH} | | | | {len(told):,} | {right:.0%} | {wrong:.0%} |"
+    for worth, both in ((WORTH, TOGETHER), (FIRST_WORTH, FIRST_TOGETHER)):
+        told = [(pair[worth], pair[mode]) for pair in pairs if pair[worth] and pair[worth] == pair[both]]
+        right, wrong = shares(told)
+        yield f"| {worth}, and {both} | | | | {len(told):,} | {right:.0%} | {wrong:.0%} |"
 
 
 def shares(told: list[tuple[int, int]]) -> tuple[float, float]:

@@ -131,6 +131,83 @@ def rated(
     return make
 
 
+def visits(
+    sessions: int,
+    *,
+    products: int = 60,
+    unlike: float = 0.0,
+    later: int = 0,
+    people: float = 0.0,
+    again: float = 0.0,
+    cart: bool = False,
+    near: float = 0.5,
+) -> Callable[[Path, int], Log]:
+    """Views, some of which lead to a purchase of the same product, at once or `later` views on, perhaps by a cart.
+
+    Nothing is recommended: people view what is popular, what is near to the last product (with probability `near`), or
+    what they viewed before (`again`). What a view leads to varies by product (`unlike`, in log-odds) and by person
+    (`people`). A policy earns what a product that it would show, and the person has not met, would lead to.
+    """  # fmt: skip
+
+    def make(folder: Path, seed: int) -> Log:
+        rng = np.random.default_rng([seed, 29])
+        popular, neighbour = rng.dirichlet(np.ones(products)), rng.permutation(products)
+        odds = unlike * rng.standard_normal(products) - 1.5
+        rows: list[tuple[int, int, str]] = []
+        histories: list[list[int]] = []
+        for session in range(sessions):
+            person, viewed, due = people * rng.standard_normal(), list[int](), list[tuple[int, int]]()
+            for step in range(1 + rng.poisson(6)):
+                if viewed and rng.random() < again:
+                    item = int(rng.choice(viewed))
+                elif viewed and rng.random() < near:
+                    item = int(neighbour[viewed[-1]])
+                else:
+                    item = int(rng.choice(products, p=popular))
+                viewed.append(item)
+                rows.append((session, item, "view"))
+                if rng.random() < 1 / (1 + np.exp(-odds[item] - person)):
+                    due.append((step + later, item))
+                for _, bought in [each for each in due if each[0] <= step]:
+                    rows += [(session, bought, "cart")] * cart + [(session, bought, "purchase")]
+                due = [each for each in due if each[0] > step]
+            rows += [(session, bought, "purchase") for _, bought in due]
+            histories.append(viewed[-10:])
+        session_id, item_id, event = zip(*rows, strict=True)
+        table = {"session_id": session_id, "item_id": item_id, "event": event}
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(
+            pa.table({**table, "timestamp": 1_600_000_000 + np.arange(len(rows)) * 60}), folder / "visits.parquet"
+        )
+
+        def leads_to(policy: Policy) -> np.ndarray:
+            """What the next view of an unseen product leads to, if the policy draws it: [sessions]."""
+            ids = policy.items["item_id"].to_numpy().astype(np.int64)
+            index = np.full(products, -1)
+            index[ids] = np.arange(len(ids))
+            width = max(map(len, histories))
+            items = np.full((sessions, width), -1)
+            for at, history in enumerate(histories):
+                items[at, : len(history)] = index[history]
+            events = np.full_like(items, policy.origin.events.index("view"))
+            batch = batch_of_arrays(items, events, items >= 0, length=context_length(policy))
+            with torch.no_grad():
+                rows = policy.logits(batch)
+                scores = rows.chunk(0, rows.shape[1]).double().numpy().copy()
+            row, column = (items >= 0).nonzero()
+            scores[row, items[row, column]] = -np.inf
+            chance = np.exp(scores - scores.max(1, keepdims=True))
+            return np.asarray((chance / chance.sum(1, keepdims=True)) @ (1 / (1 + np.exp(-odds[ids]))))
+
+        def earned(result: GoResult) -> tuple[float, float, float]:
+            new, old = leads_to(result.chosen.policy()), leads_to(_first_estimate(result))
+            return float(new.mean()), float(old.mean()), float((new - old).std() / sessions**0.5)
+
+        return Log(folder / "visits.parquet", {}, earned)
+
+    return make
+
+
 ALIKE = ("taste=0", "appeal=0")
 KINDS: dict[str, Callable[[Path, int], Log]] = {
     "bandit, items alike": simulated("bandit", 5_000, "contexts=50", "items=40", *ALIKE),
@@ -146,6 +223,12 @@ KINDS: dict[str, Callable[[Path, int], Log]] = {
     "bandit, a gain": simulated("bandit", 8_000, "contexts=50", "items=40", "quality=0", "taste=1.5"),
     "shop, a gain": simulated("store", 2_500, "items=60", "quality=0", "repeats=0", "appeal=1.2", "bait=0"),
     "ratings, a gain": rated(600),
+    "visits, products alike": visits(2_500),
+    "visits, a cart before, persons differ, products alike": visits(2_500, cart=True, people=1.0, near=0.0),
+    "visits, purchases later, products viewed again, products alike": visits(2_500, later=1, people=1.0, again=0.25),
+    "visits, unlike products": visits(2_500, unlike=1.5),
+    "visits, purchases later, unlike products": visits(2_500, unlike=1.5, later=2, people=1.0),
+    "visits, a cart before, products viewed again, unlike products": visits(2_500, unlike=1.5, cart=True, again=0.25),
 }  # fmt: skip
 
 

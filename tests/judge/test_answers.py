@@ -6,18 +6,26 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from measured import log as small_log
 
+from localpolicy.catalogue.logits import DenseLogits, Logits
+from localpolicy.data.batches import WindowConfig
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate_answers import (
     Answers,
+    Choices,
     answers,
     answers_check,
     baselines_by_answers,
+    choices_of,
     of_the_log,
-    ranks_of,
     together,
 )
 from localpolicy.judge.gate_rules import GateRules
+from localpolicy.measure.measurements import evaluate_policy
+from localpolicy.measure.off_policy import OverlapRules
+from localpolicy.types import Batch
 
 RULES = GateRules()
 GAIN = check("gain", "cannot tell", "")
@@ -26,11 +34,18 @@ GAIN = check("gain", "cannot tell", "")
 def policy(name: str, logp: np.ndarray, reward: np.ndarray, ndcg: float = 0.5):
     """Each position is a sequence of its own, with ranks that vary a little."""
     ranks = ndcg + 0.05 * np.cos(np.arange(len(reward)))
+    return Choices(name, logp, {}, reward, ranks, np.arange(len(reward)), False)
+
+
+def measured(*, events: list[str], event: list[int], ndcg: list[float], **columns: object):
+    """Scores with these columns."""
+    n = len(event)
     scores = SimpleNamespace(
-        logp=logp, reward=reward, sequence=np.arange(len(reward)), metric=lambda name: ranks, events=["view"],
-        event=np.zeros(len(reward), int),
+        logp=np.zeros(n), logp_reference={}, logp_unseen=None, reward=np.zeros(n), sequence=np.arange(n),
+        metric=lambda name: np.array(ndcg), events=events, event=np.array(event),
     )  # fmt: skip
-    return SimpleNamespace(name=name, scores=scores)
+    vars(scores).update(columns)
+    return scores
 
 
 def log(n: int = 400):
@@ -81,27 +96,42 @@ def test_worth_and_number_of_answers_decide_together():
 
 def test_what_nobody_answered_has_no_rank():
     """Where the log also holds what was shown for nothing, ranking that lower is no loss."""
-    shown = policy("π", np.zeros(4), np.zeros(4))
-    shown.scores.events, shown.scores.event = ["none", "view"], np.array([0, 1, 1, 0])
-    shown.scores.metric = lambda name: np.array([0.9, 0.2, 0.4, 0.1])
-    assert ranks_of(shown).mean() == pytest.approx((0.2 + 0.4) / 2)
+    shown = measured(events=["none", "view"], event=[0, 1, 1, 0], ndcg=[0.9, 0.2, 0.4, 0.1])
+    assert choices_of("π", shown).ranks.mean() == pytest.approx((0.2 + 0.4) / 2)
+
+
+def test_what_came_of_an_item_counts_for_the_first_meeting():
+    """Person 0 views a, views b, buys a, buys b; person 1 views a, and came with b, which they buy."""
+    people = measured(
+        events=["view", "buy"], event=[0, 0, 1, 1, 0, 1], ndcg=[0.1, 0.2, 0.9, 0.9, 0.3, 0.9],
+        sequence=np.array([0, 0, 0, 0, 1, 1]), item=np.array([5, 7, 5, 7, 5, 7]),
+        reward=np.array([0.2, 0.2, 1.0, 1.0, 0.2, 1.0]), repeat=np.array([0, 0, 1, 1, 0, 1], bool),
+        logp_unseen=np.log([0.1, 0.2, 0.9, 0.9, 0.4, 0.9]),
+        logp_unseen_reference={"μ̂": np.log([0.2, 0.2, 0.9, 0.9, 0.2, 0.9])},
+    )  # fmt: skip
+    met = choices_of("π", people)
+    assert met.first and met.sequence.tolist() == [0, 0, 1]
+    np.testing.assert_allclose(met.reward, [1.2, 1.2, 0.2])
+    np.testing.assert_allclose(np.exp(met.logp), [0.1, 0.2, 0.4])
+    np.testing.assert_allclose(np.exp(met.logp_reference["μ̂"]), [0.2, 0.2, 0.2])
+    np.testing.assert_allclose(met.ranks, [0.1, 0.2, 0.3])
 
 
 def test_of_answers_that_cost_fewer_are_better():
     reward, mu, *_ = log()
     mine, theirs = (Answers(values - 2.0) for values in (reward, reward))
     old, new = policy("old", mu, reward), policy("new", mu, reward, 0.6)
-    assert together(new, old, mine, theirs, RULES).difference == pytest.approx(-0.1 / old.scores.metric("").mean())
+    assert together(new, old, mine, theirs, RULES).difference == pytest.approx(-0.1 / old.ranks.mean())
 
 
 def test_the_weights_are_by_all_estimates_of_the_log():
     """Of two seeds each is as near to the log as the other: by their mean the deployed one has weights of mean 1."""
     logp = {"a": np.log([0.2, 0.5]), "b": np.log([0.4, 0.1]), "deployed": np.log([0.9, 0.9])}
-    known = SimpleNamespace(scores=SimpleNamespace(logp_reference=logp))
+    known = policy("π", np.zeros(2), np.zeros(2))._replace(logp_reference=logp)
     np.testing.assert_allclose(np.exp(of_the_log(known, {"a", "b"})), [0.3, 0.3])
     np.testing.assert_allclose(np.exp(of_the_log(known, {"a"})), [0.2, 0.5])
     np.testing.assert_allclose(np.exp(of_the_log(known, ())), [0.9, 0.9])
-    assert of_the_log(SimpleNamespace(scores=SimpleNamespace(logp_reference={})), ()) is None
+    assert of_the_log(known._replace(logp_reference={}), ()) is None
 
 
 def test_a_baseline_blocks_by_both_figures_alone():
@@ -114,3 +144,39 @@ def test_a_baseline_blocks_by_both_figures_alone():
     far = policy("far", np.where(np.arange(400) == 0, 0.0, -20.0), reward, 0.9)
     alone = baselines_by_answers(new, old, [far], mu, RULES)
     assert alone.outcome == "not asked" and "far" in alone.because
+
+
+class Again:
+    """Shows the last item again with chance `share`, each of the others alike."""
+
+    def __init__(self, share: float, items: int) -> None:
+        self.share, self.items = share, items
+
+    def logits(self, batch: Batch) -> Logits:
+        chance = torch.full((len(batch.scored), self.items), (1 - self.share) / (self.items - 1))
+        chance[torch.arange(len(chance)), batch.previous_item[batch.scored]] = self.share  # nothing is asked at START
+        return DenseLogits(chance.log())
+
+
+def test_to_show_again_what_was_just_viewed_is_no_gain(tmp_path):
+    """Every view leads to a purchase of the same product in half of the cases, whatever the product."""
+    rng, items = np.random.default_rng(0), 8
+    sequences, events = [], []
+    for _ in range(60):
+        rows = [(int(item), event) for item in rng.integers(0, items, 4) for event in range(1 + rng.integers(0, 2))]
+        sequences.append([item for item, _ in rows])
+        events.append([event for _, event in rows])
+    data = small_log(tmp_path / "data", sequences, events=events, items=items, names=["view", "purchase"])
+    mu, again = Again(0.35, items), Again(0.8, items)
+
+    def gain(*, unseen: bool) -> float:
+        asked = {"window": WindowConfig(length=20), "references": {"μ̂": mu}, "unseen": unseen}
+        measured = [evaluate_policy(each, data, name="π", **asked) for each in (again, mu)]
+        new, old = (choices_of("π", each.scores) for each in measured)
+        log = of_the_log(new, {"μ̂"})
+        rules = GateRules(overlap=OverlapRules(max_bias=9.0))  # μ̂ is rough
+        values = [answers(each, log, rules).values for each in (new, old)]
+        return values[0].mean() / values[1].mean() - 1
+
+    assert gain(unseen=False) > 0.2
+    assert gain(unseen=True) == pytest.approx(0, abs=1e-6)

@@ -11,7 +11,16 @@ from measured import log, random_sequences
 from scipy import sparse
 
 from localpolicy.data.batches import batch_of_histories
-from localpolicy.measure.baselines import BASELINES, ItemNeighbours, LastItem, Popularity, recent, similarity
+from localpolicy.data.store import CONTEXT
+from localpolicy.measure.baselines import (
+    BASELINES,
+    ItemNeighbours,
+    LastItem,
+    Popularity,
+    popularity,
+    recent,
+    similarity,
+)
 
 SEQUENCES = [[0, 1, 2], [0, 1], [1, 3, 1], [4, 0]]
 
@@ -86,3 +95,11 @@ def test_rows_are_the_same_in_pieces(tmp_path, name):
     assert torch.equal(rows.part(3, 9).chunk(0, 30), whole[3:9])
     items = torch.arange(12)
     assert torch.equal(rows.at(items), whole.gather(1, items[:, None]).squeeze(1))
+
+
+def test_popularity_of_what_was_shown(tmp_path):
+    """Item 0 was shown three times and answered once; context was chosen by nobody."""
+    names = ["none", "click", CONTEXT]
+    data = log(tmp_path / "data", [[0, 0, 0, 1, 2]], events=[[0, 0, 1, 1, 2]], items=3, names=names)
+    np.testing.assert_allclose(popularity(data), np.array([1.5, 1.5, 0.5]) / 3.5)
+    np.testing.assert_allclose(popularity(data, shown=True), np.array([3.5, 1.5, 0.5]) / 5.5)

@@ -104,3 +104,26 @@ def test_values_per_sequence_are_means_of_values_per_position(data):
     for place, number in enumerate(table["sequence"]):
         assert table["click.nDCG@20"][place] == pytest.approx(values[sequence == number].mean())
         assert table["positions"][place] == (evaluation.scores.sequence == number).sum()
+
+
+@pytest.mark.parametrize("length", [20, 4])
+def test_likelihood_and_rank_among_unseen_items(data, length):
+    """At each first meeting, of the policy and of a reference: what the whole sequence held before has no part."""
+    made, other = policy(data, length=length), policy(data, length=length, seed=1)
+    windows = Windows(data, "test", WindowConfig(length=length))
+    found = score(made, windows, events=data.events, references={"μ̂": other}, unseen=True, batch_size=7)
+    sequences, first = random_sequences(30, ITEMS), ~found.repeat
+    assert first.any() and found.logp_unseen is not None
+
+    def among_unseen(who, number: int, step: int) -> float:
+        sequence = sequences[number]
+        tokens = [START, *sequence][max(0, len(sequence) - length) : step + 1]
+        chance = log_probabilities(who, tokens).exp().numpy()
+        return float(np.log(chance[sequence[step]] / np.delete(chance, list(set(sequence[:step]))).sum()))
+
+    at = list(zip(found.sequence[first], found.history[first], strict=True))
+    expected = [[among_unseen(who, *each) for each in at] for who in (made, other)]
+    np.testing.assert_allclose(found.logp_unseen[first], expected[0], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found.logp_unseen_reference["μ̂"][first], expected[1], rtol=1e-4, atol=1e-5)
+    excluding = score(made, windows, events=data.events, exclude_seen=True)
+    assert found.rank.tolist() == excluding.rank.tolist() and excluding.logp_unseen is None

@@ -8,8 +8,9 @@ Rules are a small YAML file; each becomes one check.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.claims import Claim
-from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, of_the_log
+from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, choices_of, of_the_log
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
 from localpolicy.judge.gate_ranks import (
     agreement_check,
@@ -29,9 +30,9 @@ from localpolicy.judge.gate_ranks import (
 )
 from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
-from localpolicy.judge.like_with_like import has_likeliest, like_with_like
+from localpolicy.judge.like_with_like import Pair, has_likeliest, like_with_like
 from localpolicy.judge.verdict import Gate
-from localpolicy.measure.baselines import BASELINES
+from localpolicy.measure.baselines import BASELINES, popularity
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as_run, window_of
 from localpolicy.measure.evaluation import Evaluation, deciding_figure, paid_events
 from localpolicy.measure.liking import SELF_CHOSEN
@@ -83,28 +84,31 @@ def gate(
     # One r̂ for all: a difference in value must be the policies', not their critics'.
     values, people = ItemMeans.fit(prepared), people_of(each.policy for each in (candidate, *references))
 
-    def measured(policy: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
+    def measured(policy: Candidate, references: Sequence[Candidate] = (), *, unseen: bool = False) -> Evaluation:
         return measure(
             [policy], prepared, references, window=window_of(candidate), config=settings, rules=rules.overlap,
-            values=values, people=people,
+            values=values, people=people, unseen=unseen,
         )[policy.name]  # fmt: skip
+
+    def alike(by: Callable[..., Evaluation], deployed: Candidate, *pair: Evaluation) -> Pair:
+        likeliest = partial(open_likeliest, data=prepared, split=split, device=device)
+        return like_with_like(candidate, deployed, (pair[0], pair[1]), lambda other: by(likeliest(other)))
 
     estimates = [_likeliest(each, prepared, split, device) for each in references if _is_estimate(each)]
     evaluation, deployed = measured(candidate, estimates), None if old is None else measured(old)
     question = _asked(prepared, split, candidate, old, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
     taken = {each.origin.objective for each in (candidate, *references[:1])}
-    simple = [Candidate(name, fit(prepared), candidate.origin) for name, fit in BASELINES.items()]
-    popular = measured(simple[0])
-    beside = [each for each in simple if each.name not in taken and rules.baselines]
-    baselines = [popular if each is simple[0] else measured(each) for each in beside]
+    simple = {name: fit for name, fit in BASELINES.items() if rules.baselines and name not in taken}
+    popular = (
+        popularity(prepared, shown=True).log().numpy()[evaluation.scores.item]
+    )  # as a reference: of what was shown
+    beside = [Candidate(name, fit(prepared), candidate.origin) for name, fit in simple.items()]
+    baselines = [measured(each) for each in beside]
     checks: list[Claim] = []
     by_value = by_log or question.kind == "value"
     if old is not None and deployed is not None:
-        pair = like_with_like(
-            candidate, old, (evaluation, deployed),
-            lambda other: measured(open_likeliest(other, prepared, split=split, device=device)),
-        )  # fmt: skip
+        pair = alike(measured, old, evaluation, deployed)
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
         checks = [
             gain if pair.refusal is None else replace(gain, holds=None),
@@ -119,22 +123,27 @@ def gate(
         checks = [value, *_as_facts(checks, BY_RANK, "the value decides")]
         checks.append(baselines_by_value(evaluation, deployed, baselines, rules))
     elif question.kind == "rewards" and old is not None and deployed is not None and not both_imitate(candidate, old):
-        log = of_the_log(evaluation, {each.name for each in estimates if each.estimates_logging})
-        answer = answers_check(pair.new, pair.old, log, checks[0], rules)
+        asked = partial(measured, unseen=prepared.kind == "interactions")
+        mine, theirs = asked(candidate, estimates), asked(old)
+        pair = alike(asked, old, mine, theirs)
+        every = (mine, theirs, pair.new, pair.old, *map(asked, beside))
+        new, before, first, second, *rivals = (choices_of(each.name, each.scores) for each in every)
+        log = of_the_log(new, {each.name for each in estimates if each.estimates_logging})
+        answer = answers_check(first, second, log, checks[0], rules)
         answer = answer if pair.refusal is None else answer.in_doubt(pair.refusal)
         checks = [answer, *_as_facts(checks, BY_RANK, "the log does not say what was shown")]
-        checks.append(baselines_by_answers(evaluation, deployed, baselines, log, rules))
+        checks.append(baselines_by_answers(new, before, rivals, log, rules))
     else:
         checks.append(baselines_check(evaluation, baselines, metric, rules))
     if any(each.leaks for each in opened[:2]):
         checks[0] = checks[0].in_doubt("One of the two was trained on some of these rows (see the notes)")
     checks += divergence_checks(evaluation.divergence, rules)
     if rules.reference_fit:
-        checks.append(reference_fit_check(evaluation, popular.scores.logp, prepared.n_items, rules))
+        checks.append(reference_fit_check(evaluation, popular, prepared.n_items, rules))
     if question.kind == "nothing":
         checks = _as_facts(checks, {check.figure for check in checks}, "there is nothing to decide")
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
-    training = training_check(evaluation, popular.scores.logp, trained, rules)
+    training = training_check(evaluation, popular, trained, rules)
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, split)]
     notes += [SELF_CHOSEN] if metric == LIKED else []

@@ -3,13 +3,19 @@
 Such a log does not say what was shown. What a policy earns is how many answers it gets times what an answer is worth.
 The *reward per answer*,
 
-    Σ w r / Σ w,    w = min(π(a|x) / μ̂(a|x), 30) at what was answered,
+    Σ w R / Σ w,    w = min(π(a|x) / μ̂(a|x), 30) at what was answered,
 
 is what an answer would be worth if π had drawn the item: self-normalised importance weights, with μ̂ for the unknown μ
 of interactions. It knows nothing of how many answers there would be; the nDCG of all that was answered is the nearest
 such a log has to that, and alone it asks in part whether a policy shows what the old one showed. So the reward per
 answer must gain significantly, and so must the two together: the sum of both relative gains, which is that of their
 product to first order.
+
+**What is counted is the first time that a person meets an item.** Who buys what they have just viewed does so whatever
+is shown: the purchase is what came of the view, and no choice of a recommender's. Counted row by row, a policy that
+shows again what was just viewed earned twice as much in shops where all products sell alike. So R is all that the
+sequence earned with the item from its first row on, and π, μ̂ and ranks are among the items that the sequence did not
+hold before. Impressions state what was shown: there each row is a choice of its own, with its own reward.
 
 μ̂ is the mean of all estimates of the log. By one of another seed the weights of the very policy that is deployed had a
 mean of 1.13 to 1.24 instead of 1, since two seeds differ, and nothing was told of 13 gains of 20 % and more. Where the
@@ -20,7 +26,7 @@ that chose this. Of two imitations of the log the better one is told by ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -30,14 +36,27 @@ from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, check, outcome_of, too_few, would_tell
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.estimate import mean_estimate
-from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy.overlap import effective_sample
+from localpolicy.measure.score import Scores
 from localpolicy.measure.significance import Paired, paired, paired_family, sequences_of
 
 NAME = "reward per answer"
 CAP = 30.0
 RANKS, SMALL = "nDCG@20", 1e-12
 ALIKE = "the two rank everything alike"
+FIRST = " to items that the person had not met before (what came of an item later counts for its first row)"
+
+
+class Choices(NamedTuple):
+    """The rows at which a policy is asked, all arrays [n]."""
+
+    name: str
+    logp: np.ndarray  # log π of the item that was taken
+    logp_reference: Mapping[str, np.ndarray]
+    reward: np.ndarray
+    ranks: np.ndarray  # values whose mean is the nDCG of what was answered
+    sequence: np.ndarray
+    first: bool  # whether these are first meetings
 
 
 class Answers(NamedTuple):
@@ -47,50 +66,69 @@ class Answers(NamedTuple):
     refusal: str = ""
 
 
-def answers(evaluation: Evaluation, logp_log: np.ndarray, rules: GateRules) -> Answers:
+def choices_of(name: str, scores: Scores) -> Choices:
+    """First meetings, where the likelihood among unseen items was measured; every row of impressions.
+
+    Rows that nobody answered say nothing of the nDCG of what was.
+    """
+    reward, logp, by_reference = scores.reward.astype(np.float64), scores.logp, scores.logp_reference
+    rows, first = np.ones(len(reward), dtype=bool), scores.logp_unseen is not None
+    if scores.logp_unseen is not None:
+        rows, logp, by_reference = ~scores.repeat, scores.logp_unseen, scores.logp_unseen_reference
+        pair = np.unique(np.stack([scores.sequence, scores.item]), axis=1, return_inverse=True)[1].ravel()
+        reward = np.bincount(pair, weights=reward)[pair].astype(np.float64)  # all that the sequence earned with it
+    answered = np.array([event != NO_ANSWER for event in scores.events], dtype=float)[scores.event[rows]]
+    ranks = scores.metric(RANKS)[rows] * answered / max(float(answered.mean()) if len(answered) else 0.0, SMALL)
+    known = {name: each[rows].astype(np.float64) for name, each in by_reference.items()}
+    return Choices(name, logp[rows].astype(np.float64), known, reward[rows], ranks, scores.sequence[rows], first)
+
+
+def weights(choices: Choices, logp_log: np.ndarray) -> np.ndarray:
+    """w, capped."""
+    return np.asarray(np.minimum(np.exp(choices.logp - logp_log), CAP))
+
+
+def snips(choices: Choices, logp_log: np.ndarray) -> np.ndarray:
     """v + w (r - v) / mean(w): linear in each position, so that differences can be tested in pairs."""
-    reward = evaluation.scores.reward.astype(np.float64)
-    weight = np.minimum(np.exp(evaluation.scores.logp.astype(np.float64) - logp_log), CAP)
+    weight = weights(choices, logp_log)
+    value = float((weight * choices.reward).sum() / weight.sum())
+    return np.asarray(value + weight * (choices.reward - value) / weight.mean())
+
+
+def answers(choices: Choices, logp_log: np.ndarray, rules: GateRules) -> Answers:
+    """The reward per answer, or why this log does not say it."""
+    weight = weights(choices, logp_log)
     share = effective_sample(weight) / max(len(weight), 1)
     if not share >= rules.min_effective_share:
         said = f"effective sample of {share:.1%} of the answers; {rules.min_effective_share:.0%} are needed"
-        return Answers(np.empty(0), f"the log says too little of {evaluation.name}: {said}")
-    mean = mean_estimate(weight, evaluation.scores.sequence)
+        return Answers(np.empty(0), f"the log says too little of {choices.name}: {said}")
+    mean = mean_estimate(weight, choices.sequence)
     if abs(mean.mean - 1) > max(rules.overlap.max_bias, 4 * mean.se):
         said = f"the mean of π/μ̂ is {mean.mean:.2f} ± {mean.se:.2f}, and should be 1"
-        return Answers(np.empty(0), f"the estimate of the log is too poor to weight {evaluation.name} by: {said}")
-    value = float((weight * reward).sum() / weight.sum())
-    return Answers(value + weight * (reward - value) / weight.mean())
+        return Answers(np.empty(0), f"the estimate of the log is too poor to weight {choices.name} by: {said}")
+    return Answers(snips(choices, logp_log))
 
 
-def of_the_log(evaluation: Evaluation, estimates: Collection[str]) -> np.ndarray | None:
+def of_the_log(choices: Choices, estimates: Collection[str]) -> np.ndarray | None:
     """log μ̂ of what was answered, by the mean of the `estimates` of the log; by the last reference without any."""
-    known = {name: logp.astype(np.float64) for name, logp in evaluation.scores.logp_reference.items()}
+    known = choices.logp_reference
     if not known:
         return None
     among = [logp for name, logp in known.items() if name in estimates] or list(known.values())[-1:]
     return np.asarray(np.logaddexp.reduce(among) - math.log(len(among)))
 
 
-def together(new: Evaluation, old: Evaluation, mine: Answers, theirs: Answers, rules: GateRules) -> Paired:
+def together(new: Choices, old: Choices, mine: Answers, theirs: Answers, rules: GateRules) -> Paired:
     """The relative gain in the reward per answer and that in the nDCG of all answers, added up."""
-    ranks = ranks_of(new), ranks_of(old)
-    worth, found = float(theirs.values.mean()), max(float(ranks[1].mean()), SMALL)
+    worth, found = float(theirs.values.mean()), max(float(old.ranks.mean()), SMALL)
     first, second = (
-        each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * rank / found  # more of a loss is a loss
-        for each, rank in zip((mine, theirs), ranks, strict=True)
+        each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * ranks / found  # more of a loss is a loss
+        for each, ranks in zip((mine, theirs), (new.ranks, old.ranks), strict=True)
     )
-    return paired(first, second, new.scores.sequence, confidence=rules.confidence)
+    return paired(first, second, new.sequence, confidence=rules.confidence)
 
 
-def ranks_of(evaluation: Evaluation) -> np.ndarray:
-    """Values whose mean is the nDCG of what was answered: rows that nobody answered say nothing of it."""
-    scores = evaluation.scores
-    answered = np.array([event != NO_ANSWER for event in scores.events], dtype=float)[scores.event]
-    return np.asarray(scores.metric(RANKS) * answered / max(float(answered.mean()), SMALL))
-
-
-def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain: Claim, rules: GateRules) -> Claim:
+def answers_check(new: Choices, old: Choices, log: np.ndarray | None, gain: Claim, rules: GateRules) -> Claim:
     """The reward per answer gains significantly, and so do worth and number of answers together."""
     if gain.plain == ALIKE:
         return replace(gain, figure=NAME, rule=CHECKS[NAME][0], claim=CHECKS[NAME][1])
@@ -98,7 +136,7 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
     if log is None:
         reason = "no estimate of the policy that wrote the log to weight by: give an mle run with --against"
         return check(NAME, "cannot tell", reason, plain=unsure)
-    mine, theirs, clusters = answers(new, log, rules), answers(old, log, rules), new.scores.sequence
+    mine, theirs, clusters = answers(new, log, rules), answers(old, log, rules), new.sequence
     if mine.refusal or theirs.refusal:
         return check(NAME, "cannot tell", mine.refusal or theirs.refusal, n=len(clusters), plain=unsure)
     test = paired(mine.values, theirs.values, clusters, confidence=rules.confidence)
@@ -106,9 +144,9 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
     base = float(theirs.values.mean())
     reason = (
         f"{base:.4f} -> {mine.values.mean():.4f} by weights π/μ̂: gain {test.difference:+.4f}, {rules.confidence:.0%} "
-        f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers; its lower end must be above "
-        f"{rules.min_gain:g}. With the nDCG@20 of all answers, for how many there would be "
-        f"({ranks_of(old).mean():.4f} -> {ranks_of(new).mean():.4f}): {both.difference:+.1%}, "
+        f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers{FIRST if new.first else ''}; its lower "
+        f"end must be above {rules.min_gain:g}. With the nDCG@20 of all answers, for how many there would be "
+        f"({old.ranks.mean():.4f} -> {new.ranks.mean():.4f}): {both.difference:+.1%}, "
         f"interval {both.low:+.1%} to {both.high:+.1%}"
     )
     if (few := too_few(clusters, rules)) is not None:
@@ -131,7 +169,7 @@ def answers_check(new: Evaluation, old: Evaluation, log: np.ndarray | None, gain
 
 
 def baselines_by_answers(
-    new: Evaluation, old: Evaluation, baselines: Sequence[Evaluation], log: np.ndarray | None, rules: GateRules
+    new: Choices, old: Choices, baselines: Sequence[Choices], log: np.ndarray | None, rules: GateRules
 ) -> Claim:
     """No simple baseline's answers would significantly be worth more, alone and with their number.
 
@@ -147,7 +185,7 @@ def baselines_by_answers(
     refused = f"Not judged, since the log says too little of their answers: {', '.join(unknown)}" if unknown else ""
     if not known:
         return check("baselines", "not asked", refused)
-    clusters = new.scores.sequence
+    clusters = new.sequence
     tests = {name: (mine.values, found.values, clusters) for name, (_, found) in known.items()}
     told = paired_family(tests, confidence=rules.confidence)
     best = min(told, key=lambda name: told[name].difference)

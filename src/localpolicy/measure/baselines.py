@@ -52,10 +52,11 @@ def target_events(data: Prepared, *, context: bool = False) -> list[int]:
     return [code for code, name in enumerate(data.events) if name not in unwanted]
 
 
-def popularity(data: Prepared) -> Tensor:
-    """(answers + ½) / Σ (answers + ½), over the training split: [V]."""
+def popularity(data: Prepared, *, shown: bool = False) -> Tensor:
+    """(answers + ½) / Σ (answers + ½), over the training split: [V]; of all that was `shown`, answered or not."""
     train = data["train"].arrays
-    wanted = np.isin(train["event"], target_events(data))
+    codes = [code for code, name in enumerate(data.events) if name != CONTEXT] if shown else target_events(data)
+    wanted = np.isin(train["event"], codes)
     counts = np.bincount(train["item"][wanted], minlength=data.n_items) + SMOOTHING
     return torch.from_numpy((counts / counts.sum()).astype(np.float32))
 

@@ -79,6 +79,7 @@ def measure(
     floor: bool = True,
     values: Scorer | None = None,
     people: np.ndarray | None = None,
+    unseen: bool = False,
 ) -> Measurements:
     """Measure policies on the same positions, with their distance from each reference; none is its own reference.
 
@@ -91,7 +92,7 @@ def measure(
             candidate.policy, data, name=candidate.name, window=window, config=config,
             references={reference.name: reference.policy for reference in mine},
             described=[reference.origin for reference in mine], propensities=propensities, imputation=imputation,
-            rules=rules, floor=floor, values=values, people=people,
+            rules=rules, floor=floor, values=values, people=people, unseen=unseen,
         )  # fmt: skip
         evaluation.settings["seed"] = candidate.origin.seed
         evaluations.append(evaluation)
@@ -113,12 +114,14 @@ def evaluate_policy(
     floor: bool = True,
     values: Scorer | None = None,
     people: np.ndarray | None = None,
+    unseen: bool = False,
 ) -> Evaluation:
     """Score a split and summarise it. `described` says what each of `references` is, in the same order.
 
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
     stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
-    sequences of the split that are scored (default: all).
+    sequences of the split that are scored (default: all). With `unseen` ranks and likelihoods are also asked among
+    what a sequence did not hold before.
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
@@ -135,6 +138,7 @@ def evaluate_policy(
         reward_model=(values or reward_model(policy, data)) if estimable else None,
         min_history=config.min_history,
         exclude_seen=config.exclude_seen,
+        unseen=unseen,
         lists=config.lists,
         floor=floor,
         liked=question_of(data, config.split).kind == "liking",

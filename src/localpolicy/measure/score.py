@@ -14,11 +14,12 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue import sharded
+from localpolicy.catalogue import chunked, sharded
 from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
+from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
 from localpolicy.measure.liking import liking_of
@@ -82,9 +83,19 @@ def seen_pairs(windows: Windows, window: Tensor, history: Tensor) -> tuple[Tenso
     return position, windows.arrays["item"][windows.offsets[window][position] + step].long()
 
 
-BY_REFERENCE = ("js", "kl", "logp", "logp_open")
+BY_REFERENCE = ("js", "kl", "logp", "logp_open", "logp_unseen")
 COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "tied", "logp", "top", "entropy")
-OPTIONAL = ("propensity", "above", "place", "liked", "agreement", "value_taken", "value_expected", "logp_open")
+OPTIONAL = (
+    "propensity",
+    "above",
+    "place",
+    "liked",
+    "agreement",
+    "value_taken",
+    "value_expected",
+    "logp_open",
+    "logp_unseen",
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +120,7 @@ class Scores:
     above: np.ndarray | None = None  # places above this one in its list, where the log has lists
     place: np.ndarray | None = None  # as the log states it; other than `above` where rows of the list are missing
     logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
+    logp_unseen: np.ndarray | None = None  # log π(a|x) among what its sequence did not hold before; no use at repeats
     liked: np.ndarray | None = None  # reward of what is ranked first among the next rated items; NaN: of one alone
     agreement: np.ndarray | None = None  # share of pairs of these that it orders as the person did; NaN: no such pair
     value_taken: np.ndarray | None = None  # r̂(x, a)
@@ -117,6 +129,7 @@ class Scores:
     kl: dict[str, np.ndarray] = field(default_factory=dict)
     logp_reference: dict[str, np.ndarray] = field(default_factory=dict)
     logp_open_reference: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_unseen_reference: dict[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.rank)
@@ -164,6 +177,7 @@ def score(
     reward_model: Scorer | None = None,
     min_history: int = 1,
     exclude_seen: bool = False,
+    unseen: bool = False,
     lists: int = 1,
     floor: bool = True,
     liked: bool = False,
@@ -176,11 +190,12 @@ def score(
     In a list what stands above is no such action: a list is scored whole or not at all.
 
     `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
-    sequence held before may not be shown, and a repeated item ranks last. `lists` is the K of the lists counted.
+    sequence held before may not be shown, and a repeated item ranks last; `unseen` also asks for the likelihood among
+    the rest. `lists` is the K of the lists counted.
     `floor` also measures the references against each other; `liked` how well what is ranked high was liked. Several
     ranks share the sequences, and all get all scores.
     """
-    references = references or {}
+    references, exclude_seen = references or {}, exclude_seen or unseen
     settings = {
         "min_history": min_history,
         "length": windows.config.length,
@@ -216,17 +231,25 @@ def score(
                     among = sharded.log_prob(rows, part.item[at], open_items)
                     statistics["logp_open"] = among.masked_fill(open_items.unknown, torch.nan)
             else:
+                others = {name: reference.logits(part) for name, reference in references.items()}
+                excluded = seen_pairs(windows, window, part.history[at]) if exclude_seen else None
                 statistics = catalogue_statistics(
                     rows,
                     part.item[at],
-                    references={name: reference.logits(part) for name, reference in references.items()},
+                    references=others,
                     values=None if reward_model is None else reward_model.logits(part),
-                    excluded=seen_pairs(windows, window, part.history[at]) if exclude_seen else None,
+                    excluded=excluded,
                     open_items=open_items,
                     lists=lists,
                     floor=floor,
                     scratch=scratch,
                 )
+                if unseen and excluded is not None:
+                    for name, logits in (
+                        ("logp_unseen", rows),
+                        *((f"logp_unseen:{key}", others[key]) for key in others),
+                    ):
+                        statistics[name] = chunked.log_prob(Without(logits, *excluded), part.item[at])
                 if liked:
                     chosen = part.event != (-1 if windows.context is None else windows.context)
                     statistics["liked"], statistics["agreement"] = liking_of(rows, part, chosen)
@@ -271,8 +294,8 @@ class _Kept:
             names = [name for name in joined if name.startswith(f"{prefix}:")]
             return {name.partition(":")[2]: joined.pop(name) for name in names}
 
-        js, kl, logp, logp_open = (take(prefix) for prefix in BY_REFERENCE)
+        js, kl, logp, logp_open, logp_unseen = (take(prefix) for prefix in BY_REFERENCE)
         return Scores(
             **joined, events=events, settings=settings, shown=self.shown, js=js, kl=kl, logp_reference=logp,
-            logp_open_reference=logp_open,
+            logp_open_reference=logp_open, logp_unseen_reference=logp_unseen,
         )  # fmt: skip

@@ -33,7 +33,7 @@ NAMES = {
     "divergence": "distance from the log (JS)",
 }
 MEANINGS = {
-    "reward per answer": "How much more an answer would be worth had it chosen the items, by weights π/μ̂.",
+    "reward per answer": "How much more would come of items that people had not met, had it chosen them (weights π/μ̂).",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what the log earned.",
     "divergence": "0: it shows the same as before; 0.69: nothing in common. The further, the riskier.",
