@@ -11,6 +11,7 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import DataError
 from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.score import score
 from localpolicy.types import START, Batch
 
@@ -22,8 +23,8 @@ def data(tmp_path_factory):
     return log(tmp_path_factory.mktemp("scores") / "data", random_sequences(30, ITEMS), items=ITEMS)
 
 
-def log_probabilities(made, tokens: list[int]) -> torch.Tensor:
-    """log π(·|x) where the window holds these tokens: items, after START where the sequence begins in it."""
+def row_of(made, tokens: list[int]) -> torch.Tensor:
+    """Logits where the window holds these tokens: items, after START where the sequence begins in it."""
     count = len(tokens)
     nothing = torch.zeros(count, dtype=torch.long)
     batch = Batch(
@@ -31,7 +32,12 @@ def log_probabilities(made, tokens: list[int]) -> torch.Tensor:
         previous_item=torch.tensor(tokens), previous_event=nothing, item=nothing, event=nothing,
         reward=torch.zeros(count), history=torch.arange(count), scored=torch.tensor([count - 1]),
     )  # fmt: skip
-    return torch.log_softmax(made.logits(batch).chunk(0, ITEMS), dim=1)[0]
+    return made.logits(batch).chunk(0, ITEMS)[0].detach()
+
+
+def log_probabilities(made, tokens: list[int]) -> torch.Tensor:
+    """log π(·|x)."""
+    return torch.log_softmax(row_of(made, tokens), dim=0)
 
 
 def one_by_one(made, sequences, length, *, last=None, min_history=1, exclude=False):
@@ -127,3 +133,23 @@ def test_likelihood_and_rank_among_unseen_items(data, length):
     np.testing.assert_allclose(found.logp_unseen_reference["μ̂"][first], expected[1], rtol=1e-4, atol=1e-5)
     excluding = score(made, windows, events=data.events, exclude_seen=True)
     assert found.rank.tolist() == excluding.rank.tolist() and excluding.logp_unseen is None
+
+
+def test_the_value_is_of_the_policy_as_it_is_served(data):
+    """With seen items excluded: π among the rest, nothing for a repeat, and r̂ averaged over what may be shown."""
+    made, mu, model = (policy(data, seed=seed) for seed in range(3))
+    windows = Windows(data, "test", WindowConfig(length=20))
+    asked = {"events": data.events, "references": {"μ̂": mu}, "reward_model": model}
+    found = score(made, windows, exclude_seen=True, **asked)
+    sequences = random_sequences(30, ITEMS)
+    weight = decisions(found, propensities="μ̂").weight
+    for at, (number, step) in enumerate(zip(found.sequence, found.history, strict=True)):
+        tokens, seen = [START, *sequences[number]][: step + 1], sequences[number][:step]
+        chance = log_probabilities(made, tokens).exp().numpy()
+        chance[seen] = 0
+        chance /= chance.sum()
+        item, mine = sequences[number][step], log_probabilities(mu, tokens).exp().numpy()
+        np.testing.assert_allclose(weight[at], chance[item] / mine[item], rtol=1e-3, atol=1e-6)
+        expected = chance @ row_of(model, tokens).numpy()
+        np.testing.assert_allclose(found.value_expected[at], expected, rtol=1e-3, atol=1e-5)
+    assert found.repeat.any() and (weight[found.repeat] == 0).all()

@@ -190,8 +190,8 @@ def score(
     In a list what stands above is no such action: a list is scored whole or not at all.
 
     `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
-    sequence held before may not be shown, and a repeated item ranks last; `unseen` also asks for the likelihood among
-    the rest. `lists` is the K of the lists counted.
+    sequence held before may not be shown: a repeated item ranks last, and the value is that of the policy so served.
+    `unseen` also asks for all likelihoods among the rest. `lists` is the K of the lists counted.
     `floor` also measures the references against each other; `liked` how well what is ranked high was liked. Several
     ranks share the sequences, and all get all scores.
     """
@@ -213,8 +213,8 @@ def score(
             part = replace(batch, scored=at)
             window = part.sequences[part.row[at]]
             for name in ("history", "item", "event", "reward", "propensity"):
-                if (values := getattr(part, name)) is not None:
-                    kept.add(name, values[at])
+                if (column := getattr(part, name)) is not None:
+                    kept.add(name, column[at])
             kept.add("sequence", part.owners[part.row[at]])
             if not ranks.alone:
                 kept.add("window", window)
@@ -232,30 +232,33 @@ def score(
                     statistics["logp_open"] = among.masked_fill(open_items.unknown, torch.nan)
             else:
                 others = {name: reference.logits(part) for name, reference in references.items()}
+                values = None if reward_model is None else reward_model.logits(part)
                 excluded = seen_pairs(windows, window, part.history[at]) if exclude_seen else None
                 statistics = catalogue_statistics(
                     rows,
                     part.item[at],
                     references=others,
-                    values=None if reward_model is None else reward_model.logits(part),
+                    values=values,
                     excluded=excluded,
                     open_items=open_items,
                     lists=lists,
                     floor=floor,
                     scratch=scratch,
                 )
-                if unseen and excluded is not None:
-                    for name, logits in (
-                        ("logp_unseen", rows),
-                        *((f"logp_unseen:{key}", others[key]) for key in others),
-                    ):
-                        statistics[name] = chunked.log_prob(Without(logits, *excluded), part.item[at])
+                if excluded is not None and (unseen or values is not None):
+                    allowed = {"": rows, **({f":{key}": other for key, other in others.items()} if unseen else {})}
+                    unknown = torch.zeros_like(at, dtype=torch.bool) if open_items is None else open_items.unknown
+                    for name, logits in allowed.items():
+                        logp = chunked.log_prob(Without(logits, *excluded), part.item[at], open_items)
+                        statistics[f"logp_unseen{name}"] = logp.masked_fill(unknown, torch.nan)
+                    if values is not None:
+                        statistics["value_expected"] = chunked.mean(Without(rows, *excluded), values, open_items)
                 if liked:
                     chosen = part.event != (-1 if windows.context is None else windows.context)
                     statistics["liked"], statistics["agreement"] = liking_of(rows, part, chosen)
             kept.count(statistics.pop("lists"), catalogue=rows.shape[1])
-            for name, values in statistics.items():
-                kept.add(name, values)
+            for name, column in statistics.items():
+                kept.add(name, column)
             advance(batch.size * ranks.total)
     scores = kept.scores(events, settings, ranks)
     if not len(scores):

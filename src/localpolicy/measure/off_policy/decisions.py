@@ -95,6 +95,7 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
     distribution of what users did, so the estimate then speaks of rewards given that they did something.
 
     Where the log has lists or filters, π and μ̂ are those among what could be chosen, as logged propensities are.
+    Where what was seen is never shown, π is that among the rest, and gives what was seen no probability.
     Decisions under a filter whose items the log does not state are left out. The estimand is by default that of the
     log: whole lists where it has any.
     """
@@ -107,6 +108,8 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
     else:
         return None
     logp = (scores.logp if scores.logp_open is None else scores.logp_open).astype(np.float64)
+    if scores.logp_unseen is not None:
+        logp = np.where(scores.repeat, -np.inf, scores.logp_unseen.astype(np.float64))
     model = [
         None if values is None else values.astype(np.float64) for values in (scores.value_taken, scores.value_expected)
     ]
