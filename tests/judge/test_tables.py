@@ -7,9 +7,9 @@ from gate_examples import made
 
 from localpolicy.judge import comparison
 from localpolicy.judge.comparison import Comparison
+from localpolicy.report.comparison_tables import comparison_table
 from localpolicy.report.html.page import tables_page
-from localpolicy.report.table import Cell, Mark, Table, cells, largest_shown, latex_text, number, with_error
-from localpolicy.report.tables import comparison_table
+from localpolicy.report.table import Cell, Mark, Table, best_cell, cells, latex_text, number, with_error
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]
@@ -68,9 +68,9 @@ def test_html():
 
 def test_all_that_are_shown_as_the_largest_lead():
     column = [0.8124, 0.8121, 0.8119, 0.7, float("nan")]
-    assert [largest_shown(value, column, 3) for value in column] == [True, True, True, False, False]
-    assert [largest_shown(value, column) for value in column] == [True, False, False, False, False]
-    assert not largest_shown(0.5, [0.5]) and not largest_shown(0.5, [0.5, float("nan")])
+    assert [best_cell(value, column, digits=3).best for value in column] == [True, True, True, False, False]
+    assert [best_cell(value, column).best for value in column] == [True, False, False, False, False]
+    assert not best_cell(0.5, [0.5]).best and not best_cell(0.5, [0.5, float("nan")]).best
 
 
 def test_a_figure_that_is_compared_is_in_the_frame_on_the_terminal_and_in_json(monkeypatch):

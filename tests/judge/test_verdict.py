@@ -30,7 +30,7 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.run import evaluate
 from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.report.tables import comparison_table, comparison_tables
+from localpolicy.report.comparison_tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, sha256

@@ -62,7 +62,7 @@ def compare(
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.judge.compare import compare as measure
     from localpolicy.report.comparison import comparison_json
-    from localpolicy.report.tables import comparison_tables
+    from localpolicy.report.comparison_tables import comparison_tables
 
     result = measure(
         runs,

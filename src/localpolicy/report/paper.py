@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Paired, paired_family
+from localpolicy.report.comparison_tables import bucket_table
 from localpolicy.report.comparison_words import BEYOND
 from localpolicy.report.contents import Claim
-from localpolicy.report.table import NOTHING, Cell, Table, cells, interval_text, largest_shown, number, with_error
-from localpolicy.report.tables import bucket_table
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, cells, interval_text, number, with_error
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.paper.data import DataSet
 from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, SELECT, SYMBOLS, TUNED
@@ -118,7 +118,7 @@ def table1_tables(table: PaperTable) -> list[Table]:
         cells = [
             Cell(row.label),
             Cell(number(mean["AR@1"])),
-            Cell(number(mean["iAR@1"], 3), best=largest_shown(mean["iAR@1"], every, 3)),
+            best_cell(mean["iAR@1"], every, digits=3),
             Cell(number(mean["JS"], 3)),
             Cell(number(mean["entropy"], 2)),
             Cell(f"{mean['coverage@1']:.1%}"),
@@ -245,9 +245,7 @@ def _cell(table: PaperTable, row: Row, name: str) -> Cell:
     if row.name in OURS:
         return Cell(number(mean, 3))
     stars = lead.test.stars if lead is not None and lead.best == row.pooled.name else ""
-    return Cell(
-        number(mean, 3), largest_shown(mean, [other.pooled.estimate(name).mean for other in table.rows], 3), stars
-    )
+    return best_cell(mean, [other.pooled.estimate(name).mean for other in table.rows], stars, digits=3)
 
 
 def _note(table: PaperTable) -> str:

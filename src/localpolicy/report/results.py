@@ -16,6 +16,7 @@ from localpolicy.measure.baselines import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
+from localpolicy.report.comparison_tables import comparison_tables
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
 from localpolicy.report.html.page import tables_page, write_report
@@ -23,7 +24,7 @@ from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.quality import counts_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Table
-from localpolicy.report.tables import comparison_tables, evaluation_tables, lists_table, run_table
+from localpolicy.report.tables import evaluation_tables, lists_table, run_table
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file

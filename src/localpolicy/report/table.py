@@ -164,7 +164,7 @@ class Cell:
     """What a cell shows. Everything but `text` may be left out."""
 
     text: str
-    best: bool = False  # the largest of its column (see `largest_shown`)
+    best: bool = False  # the largest of its column (see `best_cell`)
     stars: str = ""  # significance of that
     value: float | str | None = None  # what a page sorts by
     around: str = ""  # the interval, in smaller type
@@ -336,7 +336,8 @@ def interval_cell(interval: Interval | None, digits: int, mark: Mark | None = No
     return Cell(fixed(interval.mean, digits), value=interval.mean, around=range_text(interval, digits), mark=mark)
 
 
-def largest_shown(value: float, column: Sequence[float], digits: int = 4) -> bool:
-    """Whether a value is the largest of its column, as shown. Ties are all largest; a single value is not."""
-    known = [other for other in column if other == other]
-    return len(known) > 1 and value == value and number(value, digits) == number(max(known), digits)
+def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
+    """A number, bold where it is the largest of its column as shown. Ties are all largest; a single value is not."""
+    others = [other for other in column if other == other]
+    best = len(others) > 1 and value == value and number(value, digits) == number(max(others), digits)
+    return Cell(number(value, digits), best, stars)

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.leads import Bucket
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.off_policy.estimate import INTERVAL
 from localpolicy.measure.off_policy.intervals import Bounds
-from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import is_rating
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
-from localpolicy.report.table import NOTHING, Cell, Table, cells, largest_shown, number, share_with_error, with_error
+from localpolicy.report.table import NOTHING, Cell, Table, cells, number, share_with_error, with_error
 from localpolicy.runs.run import Run
 
 
@@ -209,146 +204,3 @@ def lists_table(lists: Lists) -> Table:
     left = len(lists.items) - MOST
     note = f"{left:,} more histories: see to_frame()." if left > 0 else ""
     return Table(f"{len(lists.items):,} lists", ["history", *map(str, range(1, shown + 1))], rows, note)
-
-
-# ---------------------------------------------------------------------- a comparison
-
-
-def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
-    """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
-    tables = [comparison_table(comparison), *at_k_tables(comparison)]
-    if gains and comparison.gains:
-        tables.append(gains_table(comparison))
-    if comparison.feature_gains:
-        tables.append(features_table(comparison))
-    if by_count:
-        tables += [breakdown_table(comparison, event) for event in comparison.events]
-    if comparison.predicts_truth:
-        tables.append(prediction_table(comparison))
-    return tables
-
-
-DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # others: 4
-
-
-def comparison_table(comparison: Comparison) -> Table:
-    """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
-    figures = comparison.figures
-    rows = [
-        [Cell(evaluation.name), *(_figure_cell(comparison, evaluation, figure) for figure in figures)]
-        for evaluation in comparison.evaluations
-    ]
-    return Table("Policies compared", ["policy", *figures], rows, _comparison_note(comparison))
-
-
-def at_k_tables(comparison: Comparison) -> list[Table]:
-    """Every policy at every k, by event, where a column names a k: measured, not tested."""
-    if not any("@" in column for column in comparison.columns):
-        return []
-    groups, rows = comparison.events or ["all"], []
-    for group in groups:
-        means = {name: [each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K}
-        for place, evaluation in enumerate(comparison.evaluations):
-            figures = [Cell(number(mean[place]), largest_shown(mean[place], mean)) for mean in means.values()]
-            rows.append([Cell(evaluation.name), *([Cell(group)] if len(groups) > 1 else []), *figures])
-    heads = ["policy", *(["positions"] if len(groups) > 1 else []), *AT_K]
-    of = "" if len(groups) > 1 else f", {groups[0]}"
-    return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
-
-
-def _figure_cell(comparison: Comparison, evaluation: Evaluation, figure: str) -> Cell:
-    if figure not in comparison.columns:
-        row = evaluation.row(figure)
-        return Cell(number(None if row is None else row.mean, DECIMALS.get(figure.partition("@")[0], 4)))
-    lead, mean = comparison.leads.get(figure), evaluation.estimate(figure).mean
-    stars = lead.test.stars if lead is not None and lead.best == evaluation.name else ""
-    return Cell(
-        number(mean), largest_shown(mean, [each.estimate(figure).mean for each in comparison.evaluations]), stars
-    )
-
-
-def _comparison_note(comparison: Comparison) -> str:
-    first = comparison.evaluations[0]
-    seen = ", seen items excluded" if first.settings["exclude_seen"] else ""
-    errors = ", ".join(
-        f"{column} ± {max(evaluation.estimate(column).se for evaluation in comparison.evaluations):.4f}"
-        for column in comparison.columns
-    )
-    parts = [
-        f"Split '{first.settings['split']}', {len(first.scores):,} positions, min_history "
-        f"{first.settings['min_history']}{seen}. Largest standard errors, clustered by sequence: {errors}.",
-        "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
-        "(* .05, ** .01, *** .001).",
-    ]
-    measured = [evaluation.divergence for evaluation in comparison.evaluations if evaluation.divergence is not None]
-    if measured:
-        names = sorted({reference.name for each in measured for reference in each.references})
-        floor = (
-            "noise floor unknown: it needs two mle runs that differ in their seed alone"
-            if comparison.floor is None
-            else f"noise floor {comparison.floor.mean:.3f}"
-        )
-        parts.append(f"JS against {', '.join(names)} ({floor}).")
-    parts += [f"Note: {note}." for note in comparison.notes]
-    return " ".join(parts)
-
-
-def gains_table(comparison: Comparison) -> Table:
-    """Each policy's gain over the baseline, with intervals."""
-    rows = [[Cell(name), *map(_gain_cell, gains.values())] for name, gains in comparison.gains.items()]
-    note = (
-        "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
-        "interval without 0 has a star (* .05, ** .01, *** .001)."
-    )
-    return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
-
-
-def _gain_cell(gain: Paired) -> Cell:
-    return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
-
-
-def features_table(comparison: Comparison) -> Table:
-    """Runs that read the item table against runs of the same recipe that do not."""
-    rows = [
-        [
-            Cell(each.policy), Cell(f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}"),
-            Cell(each.against), *map(_gain_cell, each.tests.values()),
-        ]
-        for each in comparison.feature_gains
-    ]  # fmt: skip
-    note = (
-        "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
-        "are a control: they should bring nothing. The noise of training seeds comes on top."
-    )
-    heads = ["policy", "item features", "against", comparison.main, "logp"]
-    return Table("What item features bring", heads, rows, note)
-
-
-def breakdown_table(comparison: Comparison, event: str) -> Table:
-    """Sequence-level means by number of events."""
-    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
-    title = f"nDCG@20 by number of {event} positions per sequence"
-    return bucket_table(title, comparison.breakdown(event), note)
-
-
-def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
-    """A policy's mean in each bucket, with the paper's marks."""
-    heads = [f"{bucket.label} (n={next(iter(bucket.means.values())).n:,})" for bucket in buckets]
-    names = list(buckets[0].means) if buckets else []
-    return Table(
-        title, ["policy", *heads], [[Cell(name), *(_bucket(each, name) for each in buckets)] for name in names], note
-    )
-
-
-def _bucket(bucket: Bucket, name: str) -> Cell:
-    mean = bucket.means[name].mean
-    best = largest_shown(mean, [estimate.mean for estimate in bucket.means.values()])
-    return Cell(number(mean), best, bucket.stars if bucket.best == name else "")
-
-
-def prediction_table(comparison: Comparison) -> Table:
-    """Which figure would have put the policies in their true order?"""
-    ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
-    rows = [[Cell(name), Cell(f"{value:+.2f}")] for name, value in ranked]
-    note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
-    return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)

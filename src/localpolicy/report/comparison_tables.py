@@ -1,0 +1,311 @@
+"""Policies side by side: the one builder behind the tables of terminal, files and page.
+
+A figure of the long table is a column. A terminal has room for means, and marks the largest; a page has room for
+intervals, and marks what differs beyond chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.leads import Bucket
+from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.significance import Paired
+from localpolicy.report.contents import Section
+from localpolicy.report.table import (
+    NOTHING,
+    Cell,
+    Column,
+    Mark,
+    Table,
+    best_cell,
+    decimals,
+    excludes_zero,
+    interval_cell,
+    known,
+    number,
+    number_cell,
+    share_cell,
+    word_cell,
+)  # fmt: skip
+
+BETTER = Mark("▲", "better, beyond chance", "up")
+WORSE = Mark("▼", "worse, beyond chance", "down")
+LEVEL = Mark("≈", "within the noise between two seeds")
+BLIND = Mark("≈!", "within noise by JS, but it ranks differently", "down")
+SCARCE = Mark("!", "few positions decide", "down")
+MARKS = {1: BETTER, -1: WORSE, 0: None}
+WEIGHTS = {
+    "effective_share": Column("effective share", "of positions"),
+    "clipped_share": Column("clipped share", "of positions"),
+    **{key: Column(name, "weight") for key, name in
+       {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "largest"}.items()},
+}  # fmt: skip
+DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # on a terminal; others: 4
+
+
+def side_by_side(
+    title: str, names: Mapping[str, Cell], columns: Mapping[str, str | Column], cell: Callable[[str, str], Cell],
+    note: str = "", foot: Sequence[Sequence[Cell]] = (),
+) -> Table:  # fmt: skip
+    """One row per policy, one column per figure; `cell` is of a policy and a figure."""
+    rows = [[named, *(cell(name, figure) for figure in columns)] for name, named in names.items()]
+    return Table(title, [Column("policy", numeric=False), *columns.values()], rows, note, foot)
+
+
+# ---------------------------------------------------------------------- on a page
+
+
+def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
+    """All policies by every figure that any has; the logging policy's own value below them."""
+    columns = {
+        "true J": Column("J(π)", "true reward"),
+        "true gain": Column("gain", "J(π) − J(μ)"),
+        **{figure: Column(said) for figure, said in section.columns.items()},
+        "JS": Column("JS", "nats"),
+        "KL": Column("KL", "nats"),
+        "logp": Column("likelihood", "mean log π"),
+        (coverage := f"coverage@{section.lists}"): Column(coverage, "of the catalogue"),
+        "entropy": Column("entropy", "nats"),
+    }
+    shown = {figure: column for figure, column in columns.items() if any(map(known, _means(section, figure)))}
+    foot = []
+    if section.logging_value is not None and "true J" in shown:
+        level = interval_cell(section.logging_value, decimals(_means(section, "true J")))
+        foot = [[word_cell("the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
+    note = _page_note(section, shown)
+    return side_by_side("Policies side by side", names, shown, lambda *of: _page_cell(section, *of), note, foot)
+
+
+def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
+    """Every policy at k = 5, 10 and 20."""
+    note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
+    columns = {figure: Column(said) for figure, said in section.at_k.items()}
+
+    def cell(policy: str, figure: str) -> Cell:
+        return interval_cell(section.figure(policy, figure), decimals(_means(section, figure)))
+
+    return side_by_side("Ranking at k = 5, 10 and 20", names, columns, cell, note)
+
+
+def _page_cell(section: Section, policy: str, figure: str) -> Cell:
+    if figure.startswith("coverage"):
+        return share_cell(section.mean(policy, figure))
+    if figure == "entropy":
+        return number_cell(section.mean(policy, figure), decimals(_means(section, figure), 3))
+    # A difference has as many decimals as the values it comes from.
+    digits = decimals(_means(section, "true J" if figure == "true gain" else figure))
+    return interval_cell(section.figure(policy, figure), digits, _mark(section, policy, figure))
+
+
+def _means(section: Section, figure: str) -> list[float | None]:
+    return [section.mean(policy.name, figure) for policy in section.policies]
+
+
+def _mark(section: Section, policy: str, figure: str) -> Mark | None:
+    if figure == "JS":
+        level = LEVEL if beyond_floor(section.figure(policy, "JS"), section.floor) is False else None
+        return BLIND if policy in section.unseen_by_js else level
+    if figure == "true gain":
+        return MARKS[excludes_zero(section.figure(policy, figure))]
+    gain = section.gains.get(policy, {}).get(figure)
+    return MARKS[0 if gain is None else gain.sign]
+
+
+def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
+    said = ["Intervals of 95 %; a figure without one is exact."]
+    if "true gain" in shown:
+        said.append("Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.")
+    if any(section.gains.values()):
+        said.append(
+            f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
+            "p < .05, Holm-corrected over all metrics and policies of this table."
+        )
+    if section.likeliest:
+        said.append(
+            f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
+            "figures beside them: their epochs were chosen by another figure, which raises that figure."
+        )
+    if "JS" in shown and section.floor:
+        said.append("≈: the distance from the reference is within seed noise.")
+    if section.unseen_by_js:
+        said.append(
+            "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it "
+            "hardly sees the order of the first few items. Read it beside the metrics and the likelihood."
+        )
+    if "JS" in shown and section.reference:
+        said.append(f"JS and KL are taken from {section.reference}.")
+    return " ".join(said)
+
+
+def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
+    """How the objective weighed the log at the selected epoch; None if no policy has weights."""
+    weighed = {policy.name: policy for policy in section.policies if policy.weights}
+    if not weighed:
+        return None
+    held = {key for policy in weighed.values() for key in policy.weights}
+    columns = {key: column for key, column in WEIGHTS.items() if key in held}
+    if any(policy.selected_epoch is not None for policy in weighed.values()):
+        columns = {"epoch": Column("epoch kept"), **columns}
+
+    def cell(name: str, key: str) -> Cell:
+        policy = weighed[name]
+        if key == "epoch":
+            return number_cell(policy.selected_epoch, 0)
+        value = policy.weights.get(key)
+        if not key.endswith("_share"):
+            return number_cell(value, decimals([value], 3))
+        scarce = key == "effective_share" and value is not None and value < LEAST_EFFECTIVE
+        return share_cell(value, SCARCE if scarce else None)
+
+    note = (
+        "At the epoch kept. A small effective share (marked ! below "
+        f"{LEAST_EFFECTIVE:.0%}) or a large clipped share means that β has less effect than its value suggests."
+    )
+    return side_by_side("Weights of logged positions", {name: names[name] for name in weighed}, columns, cell, note)
+
+
+def sources_table(section: Section) -> Table | None:
+    """The folder and digest of each policy's run; None if no policy has one."""
+    rows = [policy for policy in section.policies if policy.run or policy.digest or policy.selected_by]
+    if not rows:
+        return None
+    columns = [Column(name, numeric=False) for name in ("policy", "epoch kept by", "run", "digest of its weights")]
+    body = [[word_cell(row.name), Cell(row.selected_by or NOTHING), _code(row.run), _code(row.digest)] for row in rows]
+    return Table("Runs behind the policies", columns, body)
+
+
+def _code(content: str | None) -> Cell:
+    return Cell(content, value=content, code=True) if content else Cell(NOTHING)
+
+
+# ---------------------------------------------------------------------- on a terminal and in files
+
+
+def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
+    """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
+    tables = [comparison_table(comparison), *at_k_tables(comparison)]
+    if gains and comparison.gains:
+        tables.append(gains_table(comparison))
+    if comparison.feature_gains:
+        tables.append(features_table(comparison))
+    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
+    for event in comparison.events if by_count else ():
+        title = f"nDCG@20 by number of {event} positions per sequence"
+        tables.append(bucket_table(title, comparison.breakdown(event), note))
+    if comparison.predicts_truth:
+        tables.append(prediction_table(comparison))
+    return tables
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Policies by figures; the largest of a column is bold, stars compare it with the second largest."""
+
+    def cell(policy: str, figure: str) -> Cell:
+        row = comparison[policy].row(figure)
+        mean, lead = None if row is None else row.mean, comparison.leads.get(figure)
+        if figure not in comparison.columns or mean is None:
+            return Cell(number(mean, DECIMALS.get(figure.partition("@")[0], 4)))
+        stars = lead.test.stars if lead is not None and lead.best == policy else ""
+        return best_cell(mean, [each.estimate(figure).mean for each in comparison.evaluations], stars)
+
+    names = {each.name: Cell(each.name) for each in comparison.evaluations}
+    columns = {figure: figure for figure in comparison.figures}
+    return side_by_side("Policies compared", names, columns, cell, _comparison_note(comparison))
+
+
+def at_k_tables(comparison: Comparison) -> list[Table]:
+    """Every policy at every k, by event, where a column names a k: measured, not tested."""
+    if not any("@" in column for column in comparison.columns):
+        return []
+    groups, rows = comparison.events or ["all"], []
+    for group in groups:
+        means = {name: [each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K}
+        for place, evaluation in enumerate(comparison.evaluations):
+            figures = [best_cell(mean[place], mean) for mean in means.values()]
+            rows.append([Cell(evaluation.name), *([Cell(group)] if len(groups) > 1 else []), *figures])
+    heads = ["policy", *(["positions"] if len(groups) > 1 else []), *AT_K]
+    of = "" if len(groups) > 1 else f", {groups[0]}"
+    return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
+
+
+def _comparison_note(comparison: Comparison) -> str:
+    first = comparison.evaluations[0]
+    seen = ", seen items excluded" if first.settings["exclude_seen"] else ""
+    errors = ", ".join(
+        f"{column} ± {max(evaluation.estimate(column).se for evaluation in comparison.evaluations):.4f}"
+        for column in comparison.columns
+    )
+    parts = [
+        f"Split '{first.settings['split']}', {len(first.scores):,} positions, min_history "
+        f"{first.settings['min_history']}{seen}. Largest standard errors, clustered by sequence: {errors}.",
+        "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
+        "(* .05, ** .01, *** .001).",
+    ]
+    measured = [evaluation.divergence for evaluation in comparison.evaluations if evaluation.divergence is not None]
+    if measured:
+        names = sorted({reference.name for each in measured for reference in each.references})
+        floor = (
+            "noise floor unknown: it needs two mle runs that differ in their seed alone"
+            if comparison.floor is None
+            else f"noise floor {comparison.floor.mean:.3f}"
+        )
+        parts.append(f"JS against {', '.join(names)} ({floor}).")
+    parts += [f"Note: {note}." for note in comparison.notes]
+    return " ".join(parts)
+
+
+def gains_table(comparison: Comparison) -> Table:
+    """Each policy's gain over the baseline, with intervals."""
+    rows = [[Cell(name), *map(_gain_cell, gains.values())] for name, gains in comparison.gains.items()]
+    note = (
+        "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
+        "interval without 0 has a star (* .05, ** .01, *** .001)."
+    )
+    return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
+
+
+def _gain_cell(gain: Paired) -> Cell:
+    return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
+
+
+def features_table(comparison: Comparison) -> Table:
+    """Runs that read the item table against runs of the same recipe that do not."""
+    rows = [
+        [
+            Cell(each.policy), Cell(f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}"),
+            Cell(each.against), *map(_gain_cell, each.tests.values()),
+        ]
+        for each in comparison.feature_gains
+    ]  # fmt: skip
+    note = (
+        "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
+        "are a control: they should bring nothing. The noise of training seeds comes on top."
+    )
+    heads = ["policy", "item features", "against", comparison.main, "logp"]
+    return Table("What item features bring", heads, rows, note)
+
+
+def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
+    """A policy's mean in each bucket of sequences, with the paper's marks."""
+    names = {name: Cell(name) for bucket in buckets for name in bucket.means}
+    by_label = {bucket.label: bucket for bucket in buckets}
+    heads = {label: f"{label} (n={next(iter(each.means.values())).n:,})" for label, each in by_label.items()}
+
+    def cell(policy: str, label: str) -> Cell:
+        bucket = by_label[label]
+        every = [estimate.mean for estimate in bucket.means.values()]
+        return best_cell(bucket.means[policy].mean, every, bucket.stars if bucket.best == policy else "")
+
+    return side_by_side(title, names, heads, cell, note)
+
+
+def prediction_table(comparison: Comparison) -> Table:
+    """Which figure would have put the policies in their true order?"""
+    ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
+    rows = [[Cell(name), Cell(f"{value:+.2f}")] for name, value in ranked]
+    note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
+    return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)
