@@ -72,7 +72,7 @@ def test_parts_from_outside_go_through_every_verb(lpi):
     assert len(json.loads((lpi.folder / "lists.jsonl").read_text())["items"]) == 3
     swept = (*own[:2], *own[4:], *SMALL[:2], "--set", "model.width=8", "--processes", "2")
     lpi("sweep", "data", *swept, "--over", "objective.power=1,2", "--out", "sweep")
-    assert len(json.loads((lpi.folder / "sweep" / "sweep.json").read_text())["points"]) == 2
+    assert len(json.loads((lpi.folder / "sweep" / "sweep.json").read_text())["policies"]) == 2
 
 
 def test_a_name_in_a_runs_files_imports_nothing(tmp_path, small):

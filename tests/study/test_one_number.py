@@ -170,18 +170,16 @@ def leaves(said: dict, path: str = "") -> dict[str, float]:
 
 def test_a_sweep_shows_of_its_policy_what_evaluate_and_compare_show(shown, study):
     found = shown["sweep"]
-    (said,) = found.to_dict()["test"].values()
-    alone = lp.evaluate(found.runs[0], against=study["mle"]).to_dict()
-    beside = lp.compare([*study["mle"], found.runs[0]], baselines=False).to_dict()["policies"][
-        alone["settings"]["policy"]
-    ]
-    for part, least in (("metrics", 40), ("divergence", 5)):
-        swept, evaluated, compared = (leaves(each[part]) for each in (said, alone, beside))
-        common = set(swept) & set(evaluated) & set(compared)
-        assert len(common) >= least
-        for name in common:
-            assert swept[name] == pytest.approx(evaluated[name], rel=1e-4, abs=1e-6), name
-            assert compared[name] == pytest.approx(evaluated[name], rel=1e-4, abs=1e-6), name
+    alone = lp.evaluate(found.runs[0], against=study["mle"])
+    beside = lp.compare([*study["mle"], found.runs[0]], baselines=False)[alone.name]
+    numbers = ("mean", "se", "low", "high", "n")
+    evaluated, compared = ({(row.group, row.figure): row for row in each.rows} for each in (alone, beside))
+    swept = [row for row in found.measurements if row.split == "test"]
+    assert len(swept) >= 2 * 19 and {row.seed for row in swept} == {None, 0}
+    for row in swept:
+        for other in (evaluated[row.group, row.figure], compared[row.group, row.figure]):
+            for name in numbers:
+                assert getattr(row, name) == pytest.approx(getattr(other, name), rel=1e-4, abs=1e-6), (row, name)
 
 
 def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, tmp_path, monkeypatch):

@@ -28,7 +28,8 @@ from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.grid import Point, axes, optuna_search
-from localpolicy.study.sweep import Tried, best_within, sweep
+from localpolicy.study.sweep import sweep
+from localpolicy.study.swept import Tried, best_within
 from localpolicy.training.train import train
 
 CONFIG = Config.parse(
@@ -54,12 +55,20 @@ def again(swept, **options):
     return sweep(data, **{**settings, **options})
 
 
+def value(said, policy, figure, *, split="validation", seed=None, group="all"):
+    """A mean of the long table of `sweep.json`."""
+    key = {"policy": policy, "split": split, "group": group, "figure": figure, "seed": seed}
+    (row,) = (row for row in said["measurements"] if row.items() >= key.items())
+    return row["mean"]
+
+
 def test_the_choice_is_the_best_mean_on_validation(swept):
     _, _, found = swept
-    points = found.to_dict()["points"]
-    means = {name: sum(point["by_seed"]) / 2 for name, point in points.items()}
-    assert found.to_dict()["chosen"] == max(means, key=means.get)
-    assert all(point["validation"] == pytest.approx(means[name]) for name, point in points.items())
+    said = found.to_dict()
+    by_seed = {name: [value(said, name, found.figure, seed=seed) for seed in (0, 1)] for name in said["policies"]}
+    means = {name: sum(seeds) / 2 for name, seeds in by_seed.items()}
+    assert said["chosen"] == max(means, key=means.get)
+    assert all(value(said, name, found.figure) == pytest.approx(mean) for name, mean in means.items())
     # The figure is the one that picked each run's epoch.
     for one in found.tried:
         for arm in one.seeds:
@@ -69,19 +78,36 @@ def test_the_choice_is_the_best_mean_on_validation(swept):
 def test_tables_say_what_the_json_says(swept):
     _, _, found = swept
     points, chosen = sweep_tables(found)
-    rows = from_markdown(points.markdown(), points.title)
-    for name, point in found.to_dict()["points"].items():
-        assert float(rows[name][0].partition(" ±")[0]) == pytest.approx(point["validation"], abs=5e-5)
-        assert float(rows[name][1].partition(" ±")[0]) == pytest.approx(point["js"]["mean"], abs=5e-4)
-        assert (rows[name][-1] == "chosen") == (name == found.to_dict()["chosen"])
-    test = from_markdown(chosen.markdown(), chosen.title)
-    by_seed = [one["metrics"]["purchase"]["nDCG@20"]["mean"] for one in found.to_dict()["test"].values()]
-    assert float(test["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
+    rows, said = from_markdown(points.markdown(), points.title), found.to_dict()
+    for name in said["policies"]:
+        assert float(rows[name][0].partition(" ±")[0]) == pytest.approx(value(said, name, found.figure), abs=5e-5)
+        assert float(rows[name][1].partition(" ±")[0]) == pytest.approx(value(said, name, "JS"), abs=5e-4)
+        assert (rows[name][-1] == "chosen") == (name == said["chosen"])
+    shown, of_test = from_markdown(chosen.markdown(), chosen.title), {"split": "test", "group": "purchase"}
+    by_seed = [value(said, said["chosen"], "nDCG@20", seed=seed, **of_test) for seed in (0, 1)]
+    assert float(shown["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
+    assert value(said, said["chosen"], "nDCG@20", **of_test) == pytest.approx(sum(by_seed) / 2, abs=1e-6)
 
 
 def test_only_the_chosen_point_is_shown_on_test(swept):
     _, _, found = swept
-    assert list(found.to_dict()["test"]) == found.to_dict()["points"][found.to_dict()["chosen"]]["arms"]
+    rows = found.to_dict()["measurements"]
+    assert {row["policy"] for row in rows if row["split"] == "test"} == {found.chosen.name}
+    assert {row["policy"] for row in rows} == {"beta=0.05", "beta=1"}
+
+
+def test_a_group_whose_positions_are_not_kept_is_the_mean_of_its_seeds(swept):
+    """As that of cold items, of a log with an item table: it was a KeyError."""
+    _, _, found = swept
+    seeds = []
+    for seed in found.chosen.seeds:
+        test = seed.record["test"]
+        metrics = {**test["metrics"], "cold items": test["metrics"]["purchase"]}
+        seeds.append(replace(seed, record={**seed.record, "test": {**test, "metrics": metrics}}))
+    cold = replace(found, chosen=replace(found.chosen, seeds=seeds))
+    there = [seed.estimate("purchase.nDCG@20").mean for seed in seeds]
+    assert cold.test.estimate("cold items.nDCG@20").mean == pytest.approx(sum(there) / 2)
+    assert any(cell.text == "cold items.nDCG@20" for row in sweep_tables(cold)[1].rows for cell in row)
 
 
 def test_what_is_done_is_not_done_again(swept):
@@ -119,7 +145,7 @@ def test_nothing_within_the_budget_is_said(swept):
     none = replace(found, chosen=None, max_js=0.0172)
     (table,) = sweep_tables(none)
     assert "NO point is within it; the nearest has JS" in table.note
-    assert none.to_dict()["test"] is None
+    assert {row["split"] for row in none.to_dict()["measurements"]} == {"validation"}
 
 
 def test_the_floor_is_the_distance_between_the_references(swept, tmp_path):
@@ -134,8 +160,8 @@ def test_the_users_own_references(swept):
     folder, _, found = swept
     runs = [folder / "out" / "runs" / f"mle-seed={seed}" for seed in (101, 102)]
     own = again(swept, over=["beta=1"], seeds=1, out=folder / "own", against=runs)
-    there = found.to_dict()["points"]["beta=1"]
-    assert own.to_dict()["points"]["beta=1"]["by_seed"] == there["by_seed"][:1]
+    first = [value(each.to_dict(), "beta=1", each.figure, seed=0) for each in (own, found)]
+    assert first[0] == first[1]
     assert own.floor["validation"].mean == pytest.approx(found.floor["validation"].mean)
     assert not (folder / "own" / "runs" / "mle-seed=101").exists()
     with pytest.raises(ConfigError, match="two against="):
@@ -180,10 +206,10 @@ def test_a_point_that_diverges_is_shown_as_failed(swept, tmp_path):
     found = sweep(
         data, config=CONFIG, over=["learning_rate=0.01,1e36"], out=tmp_path / "out", processes=1
     )  # fmt: skip
-    points = found.to_dict()["points"]
-    assert points["learning_rate=1e36"]["validation"] is None
-    assert "learning_rate" in points["learning_rate=1e36"]["by_seed"][0]
-    assert found.to_dict()["chosen"] == "learning_rate=0.01"
+    said = found.to_dict()
+    assert {row["policy"] for row in said["measurements"]} == {"learning_rate=0.01"} == {said["chosen"]}
+    (why,) = said["policies"]["learning_rate=1e36"]["failed"].values()
+    assert "learning_rate" in why and not said["policies"]["learning_rate=0.01"]["failed"]
     assert "failed" in sweep_tables(found)[0].markdown()
 
 
@@ -236,14 +262,14 @@ def test_other_references_are_noticed(swept, tmp_path):
     second = again(swept, out=tmp_path / "one", against=against, **options)
     fresh = again(swept, out=tmp_path / "two", against=against, **options)
     assert weights.stat().st_mtime_ns == trained
-    assert second.to_dict()["points"] == fresh.to_dict()["points"]
+    assert second.to_dict()["measurements"] == fresh.to_dict()["measurements"]
     assert second.to_dict()["floor"] == fresh.to_dict()["floor"]
     assert second.tried[0].js.mean != first.tried[0].js.mean
     # A run of the same name with other weights is another reference.
     train(data, out=against[0], config=mle.with_changes(["train.seed=9"]), force=True)
     third = again(swept, out=tmp_path / "one", against=against, **options)
     anew = again(swept, out=tmp_path / "three", against=against, **options)
-    assert third.to_dict()["points"] == anew.to_dict()["points"]
+    assert third.to_dict()["measurements"] == anew.to_dict()["measurements"]
     assert third.to_dict()["floor"] == anew.to_dict()["floor"]
     assert third.tried[0].js.mean != second.tried[0].js.mean
 
@@ -421,7 +447,7 @@ def test_a_sweep_over_the_dial_trains_its_networks_once(tmp_path, monkeypatch):
     shutil.rmtree(out / "figures" / swept_run.folder.name)
     (out / "towers" / "left over").mkdir(parents=True)
     again = sweep(data, config=CLOSED, over=["beta=0.05,0.3,1", "cap=5,10"], out=out, processes=1)
-    assert again.to_dict()["points"] == found.to_dict()["points"] and not (out / "towers").exists()
+    assert again.to_dict() == found.to_dict() and not (out / "towers").exists()
 
 
 def test_what_decides_the_networks_is_trained_for_itself(tmp_path):

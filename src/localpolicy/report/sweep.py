@@ -8,13 +8,11 @@ from typing import Any
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
-from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.summary import WEIGHTED, is_rating
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, cells, number, with_error
 from localpolicy.study.measured import Pooled
-from localpolicy.study.sweep import Sweep, Tried
+from localpolicy.study.swept import Sweep, Tried
 
 LOG = logging.getLogger(__name__)
 
@@ -73,12 +71,7 @@ def _note(sweep: Sweep) -> str:
 
 def chosen_table(sweep: Sweep, test: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
-    first = test.seeds[0].to_dict("test")
-    left = ("repeat", "new", WEIGHTED)  # the last needs rewards by position, which are not kept
-    groups = [name for name in first["metrics"] if name not in left and not is_rating(name)]
-    estimates = {name: test.estimate(name) for name in (f"{group}.{at_k}" for group in groups for at_k in AT_K)}
-    if (js := test.js()) is not None:
-        estimates["JS"] = js
+    estimates = {name: test.estimate(name) for name in sweep.tested}
     rows = [cells(name, number(each.mean), number(each.se), f"{each.n:,}") for name, each in estimates.items()]
     note = f"At {test.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
@@ -91,7 +84,7 @@ def section(sweep: Sweep) -> Section:
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
         policies=[_info(sweep, tried) for tried in sweep.tried if tried.whole],
-        measurements=sweep.measurements,
+        measurements=[row for row in sweep.measurements if row.split == "validation" and row.seed is None],
         columns={sweep.figure: sweep.figure},
         main=sweep.figure,
         reference=" and ".join(sweep.references),
@@ -135,7 +128,7 @@ def claims(sweep: Sweep) -> list[Claim]:
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """For `sweep.json`: every point, and the claims."""
+    """For `sweep.json`: the long table, and the claims."""
     return {**sweep.to_dict(), "claims": as_json(claims(sweep))}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, mean_estimate, t_quantile
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, mean_estimate, t_quantile
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.run import settings_of as evaluation_settings
@@ -151,7 +151,7 @@ class Pooled:
     def estimate(self, name: str, split: str = "test") -> Estimate:
         """The figure called `purchase.nDCG@20`, `JS` or `AR@1`: from the positions where they are kept."""
         if (name, split) not in self._figures:
-            kept = split == "test" and (name == "JS" or "." in name)
+            kept = split == "test" and (name == "JS" or name.rpartition(".")[0] in groups(self.seeds[0].scores))
             every = [] if kept else [seed.estimate(name, split) for seed in self.seeds]
             self._figures[name, split] = mean_estimate(*self.values(name)) if kept else seed_mean(every)
         return self._figures[name, split]
@@ -165,16 +165,13 @@ class Pooled:
         """Mean JS from the references, where there are any."""
         return None if any(seed.js(split) is None for seed in self.seeds) else self.estimate("JS", split)
 
-    def rows(self, figures: Iterable[str], split: str = "test") -> list[dict[str, Any]]:
-        """Of the long table: each figure over seeds (seed null) and of each; with the paper's error beside ours."""
-        rows = []
+    def rows(self, figures: Iterable[str], split: str = "test") -> Iterator[tuple[Measurement, Estimate]]:
+        """Of the long table: each figure over seeds (seed null) and of each; beside it the estimate it comes from."""
         for name in figures:
             alone = [(seed.seed, seed.estimate(name, split)) for seed in self.seeds]
             for seed, value in [(None, self.estimate(name, split)), *alone]:
                 around = value.within_unit() if "." in name else Interval.from_estimate(value)
-                row = Measurement.of(self.name, name, around, se=value.se, n=value.n, seed=seed, split=split)
-                rows.append({**as_json(row), "plain_se": finite(value.plain_se)})
-        return rows
+                yield Measurement.of(self.name, name, around, se=value.se, n=value.n, seed=seed, split=split), value
 
 
 def seed_mean(estimates: Sequence[Estimate]) -> Estimate:

@@ -9,186 +9,21 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json
+from localpolicy.measure.estimate import Estimate
 from localpolicy.objectives.objective import Objective
-from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point, axes, corners, grid, optuna_search
-from localpolicy.study.measured import REFERENCE_SEEDS, Measured, Pooled, over_seeds
+from localpolicy.study.measured import REFERENCE_SEEDS
+from localpolicy.study.swept import Sweep, Tried, best_within
 from localpolicy.training.setup import resolve
-
-
-@dataclass(frozen=True)
-class Tried:
-    """One point and its seeds."""
-
-    point: Point
-    seeds: list[Measured]
-    objective: str = ""
-
-    @property
-    def name(self) -> str:
-        """As tables call it."""
-        return self.point.name or self.objective
-
-    @property
-    def good(self) -> list[Measured]:
-        """The seeds that could be trained."""
-        return [seed for seed in self.seeds if not seed.failed]
-
-    @property
-    def whole(self) -> bool:
-        """Whether all seeds could be trained."""
-        return len(self.good) == len(self.seeds)
-
-    @property
-    def selection_score(self) -> float:
-        """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
-        return float(np.mean([seed.selection_score for seed in self.seeds])) if self.whole else -math.inf
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over seeds."""
-        return float(np.std([seed.selection_score for seed in self.good], ddof=1)) if len(self.good) > 1 else None
-
-    @property
-    def js(self) -> Estimate | None:
-        """Validation JS, the mean over seeds, with the largest of their errors."""
-        return Pooled(self.point.name, self.good).js("validation") if self.good else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `sweep.json`."""
-        return {
-            "settings": dict(self.point.settings),
-            "validation": None if self.selection_score == -math.inf else self.selection_score,
-            "spread": self.spread,
-            "by_seed": [seed.failed or seed.selection_score for seed in self.seeds],
-            "js": as_json(self.js),
-            "weights": [seed.record["run"]["weights"] for seed in self.good],
-            "epochs": [seed.epoch for seed in self.good],
-            "arms": [seed.name for seed in self.seeds],
-        }
-
-
-@dataclass(frozen=True, repr=False)
-class Sweep(Result):
-    """All points, and the one chosen."""
-
-    objective: str
-    select: str  # the rule
-    tried: list[Tried]
-    chosen: Tried | None  # None: nothing within the budget
-    floor: dict[str, Estimate] | None
-    references: list[str]
-    max_js: float | None
-    seeds: int
-    data: str  # digest
-    search: str = "grid"
-    out: Path = Path()  # where everything lies
-
-    @property
-    def noise(self) -> Estimate | None:
-        """The noise floor on validation, where points are chosen."""
-        return None if self.floor is None else self.floor["validation"]
-
-    @property
-    def nearest(self) -> float:
-        """The smallest JS of a point."""
-        return min((tried.js.mean for tried in self.tried if tried.js is not None), default=math.nan)
-
-    @property
-    def runs(self) -> list[Path]:
-        """The folders of the chosen point's runs, one per seed."""
-        return [] if self.chosen is None else [self.out / "runs" / seed.name for seed in self.chosen.seeds]
-
-    @property
-    def test(self) -> Pooled | None:
-        """The chosen policy on the test split."""
-        return None if self.chosen is None else Pooled(self.chosen.name, self.chosen.seeds)
-
-    @property
-    def measurements(self) -> list[Measurement]:
-        """The long table: the figure that chooses, and JS, of every point whose seeds could all be trained."""
-        rows = []
-        for tried in (tried for tried in self.tried if tried.whole):
-            unknown = [math.nan] * len(tried.seeds)  # with one seed the spread between seeds is unknown
-            figures = {self.figure: over_seeds([seed.selection_score for seed in tried.seeds], unknown)}
-            if tried.js is not None:
-                figures["JS"] = Interval.from_estimate(tried.js)
-            rows += [Measurement.of(tried.name, *each, split="validation") for each in figures.items()]
-        return rows
-
-    @property
-    def figure(self) -> str:
-        """What chooses, as the long table calls it."""
-        return f"validation {self.select}"
-
-    def lead(self) -> tuple[Tried, Interval] | None:
-        """The second best point, and how far the chosen one is ahead of it, paired by seed."""
-        others = [tried for tried in self.tried if tried is not self.chosen]
-        second = best_within(others, self.max_js)
-        if self.chosen is None or second is None:
-            return None
-        pairs = zip(self.chosen.seeds, second.seeds, strict=True)
-        ahead = [ours.selection_score - theirs.selection_score for ours, theirs in pairs]
-        return second, over_seeds(ahead, [math.nan])
-
-    def summary(self) -> str:
-        """How many points, and the one chosen."""
-        text = f"{self.objective} at {len(self.tried)} points"
-        if self.chosen is None:
-            return f"{text}; none within JS {self.max_js:g}"
-        return f"{text}; chosen: {self.chosen.name} ({self.select} {self.chosen.selection_score:.4f} on validation)"
-
-    def to_arrow(self) -> pa.Table:
-        """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
-        rows = []
-        for tried in self.tried:
-            about = tried.to_dict()
-            js = about["js"] or {}
-            figures = {"validation": about["validation"], "spread": about["spread"], "JS": js.get("mean")}
-            rows.append({**about["settings"], **figures, "JS se": js.get("se"), "chosen": tried is self.chosen})
-        return pa.Table.from_pylist(rows)
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `sweep.json`."""
-        return {
-            "objective": self.objective,
-            "data": self.data,
-            "search": self.search,
-            "select": self.select,
-            "seeds": list(range(self.seeds)),
-            "references": self.references,
-            "floor": as_json(self.floor),
-            "max_js": self.max_js,
-            "points": {each.point.name: each.to_dict() for each in self.tried},
-            "chosen": None if self.chosen is None else self.chosen.point.name,
-            "runs": [str(run.relative_to(self.out)) for run in self.runs],
-            "test": None if self.chosen is None else {seed.name: seed.to_dict("test") for seed in self.chosen.seeds},
-        }
-
-
-def best_within(tried: Sequence[Tried], max_js: float | None) -> Tried | None:
-    """The largest validation figure within the budget."""
-    within = [
-        point
-        for point in tried
-        if point.selection_score > -math.inf and (max_js is None or (point.js is not None and point.js.mean <= max_js))
-    ]
-    return max(within, key=lambda point: point.selection_score, default=None)
-
 
 LOG = logging.getLogger(__name__)
 SEARCHES = ("grid", "optuna")

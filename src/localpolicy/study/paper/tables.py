@@ -167,9 +167,9 @@ class PaperTable:
             "recipe": as_json(self.recipe),
             "policies": {row.name: row.to_dict() for row in every},
             "measurements": [
-                {**line, "policy": row.name}
+                {**as_json(line), "policy": row.name, "plain_se": finite(value.plain_se)}  # the paper's error
                 for row in every
-                for line in row.pooled.rows((*self.figures, *self.beside), self.split)
+                for line, value in row.pooled.rows((*self.figures, *self.beside), self.split)
             ],
             "leads": as_json(self.leads),
             "floor": as_json(self.floor),
