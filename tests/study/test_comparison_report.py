@@ -79,6 +79,12 @@ def test_tables_parse_back_to_the_json(comparison, page):
         assert value(rows[name]["J(π)"]) == policy["truth"]["value"]
         assert value(rows[name]["gain"]) == policy["truth"]["gain"]
         assert value(rows[name]["JS"]) == policy["divergence"]["js"]["mean"]
+        estimated = policy["off_policy"]["estimates"].get("SNIPS")
+        assert (estimated is None) == (rows[name]["value"].text == "—"), "refused, and so not shown"
+        if estimated is not None:
+            assert value(rows[name]["value"]) == estimated["value"]
+            (row,) = (each for each in comparison[name].rows if each.figure == "SNIPS")
+            assert [row.low, row.high] == estimated["intervals"]["skewness corrected"]
         assert value(rows[name]["KL"]) == policy["divergence"]["kl"]["mean"]
         assert value(rows[name]["entropy"]) == policy["policy"]["entropy"]["mean"]
         assert value(rows[name]["coverage@20"]) == policy["policy"]["coverage@20"]

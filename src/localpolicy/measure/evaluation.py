@@ -24,6 +24,7 @@ from localpolicy.measure.estimate import (
     mean_estimate,
 )
 from localpolicy.measure.off_policy import OffPolicy
+from localpolicy.measure.off_policy.estimate import INTERVAL
 from localpolicy.measure.score import Scores
 from localpolicy.measure.significance import LEAST, sequences_of
 from localpolicy.measure.summary import (
@@ -157,9 +158,14 @@ class Evaluation(Result):
             distances |= {f"JS from {name}": js for name, js in measured.js.by_name.items()}
             distances |= {} if measured.floor_js is None else {"noise floor": measured.floor_js.overall}
             rows += [self._row("all", *distance) for distance in distances.items()]
+        seed, split = self.settings.get("seed"), self.settings.get("split")
+        if (value := self.off_policy) is not None:
+            for name, each in value.estimates.items():
+                around = Interval(each.value, *each.intervals.get(INTERVAL, (math.nan, math.nan)))
+                about: dict[str, Any] = {"se": each.se, "n": value.overlap.n, "seed": seed, "split": split}
+                rows.append(Measurement.of(self.name, name, around, **about))
         if (truth := self.truth) is not None:
             true = {"true J": (truth.value, truth.se), "true gain": (truth.gain, truth.gain_se)}
-            seed = self.settings.get("seed")
             rows += [
                 Measurement.of(self.name, name, Interval.of(*each), se=each[1], seed=seed)
                 for name, each in true.items()

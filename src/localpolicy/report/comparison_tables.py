@@ -64,6 +64,7 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
     columns = {
         "true J": Column("J(π)", "true reward"),
         "true gain": Column("gain", "J(π) − J(μ)"),
+        "SNIPS": Column("value", "by SNIPS"),
         **{figure: Column(said) for figure, said in section.columns.items()},
         "JS": Column("JS", "nats"),
         "KL": Column("KL", "nats"),
@@ -119,6 +120,11 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
     said = ["Intervals of 95 %; a figure without one is exact."]
     if "true gain" in shown:
         said.append("Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.")
+    if "SNIPS" in shown:
+        said.append(
+            "Value: what the policy would earn, estimated from the log's propensities; a policy has none where the "
+            "log says too little of it."
+        )
     if any(section.gains.values()):
         said.append(
             f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
