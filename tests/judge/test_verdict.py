@@ -119,7 +119,7 @@ def test_the_dial_is_measured_against_its_own_base(runs, tmp_path):
 def test_impressions_are_estimated_off_policy(runs, tmp_path):
     result = evaluate(runs["impressions.mle0"], out=tmp_path)
     assert result.off_policy is not None
-    assert set(result.off_policy.estimates) == {"IPS", "SNIPS", "DM", "DR", "clipped IPS"}
+    assert set(result.off_policy.estimates) == {"IPS", "SNIPS", "DM", "DR", "SNDR", "clipped IPS"}
     assert abs(result.off_policy.overlap.mean_weight - 1) < 5 * result.off_policy.overlap.mean_weight_se
     log = result.scores.reward
     assert result.off_policy.logged.value == pytest.approx(log.mean())

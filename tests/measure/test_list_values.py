@@ -13,7 +13,12 @@ from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import Decisions, decisions, value_of_scores
 from localpolicy.measure.off_policy.decisions import whole_lists
-from localpolicy.measure.off_policy.estimators import doubly_robust, importance, self_normalised
+from localpolicy.measure.off_policy.estimators import (
+    doubly_robust,
+    importance,
+    self_normalised,
+    self_normalised_doubly_robust,
+)
 from localpolicy.measure.off_policy.value_bound import value_bounds
 
 V, K = 12, 4
@@ -114,6 +119,18 @@ def test_self_normalised_lists_are_ratios_place_by_place():
     assert len(self_normalised(log)) == len(log.clusters) == 500
     same = decisions(scores(**of_lists(lists, reward, MU)))
     assert same is not None and self_normalised(same).mean() == pytest.approx(reward.sum(1).mean())
+
+
+def test_self_normalised_doubly_robust_lists_are_ratios_place_by_place():
+    lists, reward = drawn(500, 1)
+    columns = of_lists(lists, reward, 0.5 * MU + 0.5 / V, np.linspace(0, 1, V))
+    log = decisions(scores(**columns))
+    assert log is not None and log.before is not None
+    weight, before, expected, taken = (
+        each.reshape(-1, K) for each in (log.weight, log.before, log.value_expected, log.value_taken)
+    )
+    by_place = (before * expected).sum(0) / before.sum(0) + (weight * (reward - taken)).sum(0) / weight.sum(0)
+    assert self_normalised_doubly_robust(log).mean() == pytest.approx(by_place.sum())
 
 
 def test_lists_of_which_a_place_is_missing_are_left_out():

@@ -19,6 +19,7 @@ from localpolicy.measure.off_policy.estimators import (
     logged,
     never_shown,
     self_normalised,
+    self_normalised_doubly_robust,
 )
 from localpolicy.measure.off_policy.intervals import empirical_bernstein, normal, skewed, smoothed_lower_bound
 from localpolicy.measure.off_policy.overlap import effective_sample
@@ -93,13 +94,36 @@ def test_a_right_model_makes_doubly_robust_less_noisy_than_importance(world, tar
     assert robust < 0.95 * plain
 
 
+def test_self_normalised_doubly_robust_is_exact_on_an_enumerated_log():
+    """Every context, action and reward as often as it is expected: mean(w) is 1, and the mean is J for any r̂."""
+    mu, pi = np.array([[2, 1, 1], [1, 2, 1]]) / 4, np.array([[0.1, 0.7, 0.2], [0.3, 0.3, 0.4]])
+    chance = np.array([[1, 2, 3], [3, 0, 2]]) / 4  # of a reward of 1
+    rows = [
+        (x, a, r) for x, a, r in itertools.product(range(2), range(3), (0, 1))
+        for _ in range(round(16 * mu[x, a] * (chance[x, a] if r else 1 - chance[x, a])))
+    ]  # fmt: skip
+    x, a, r = np.array(rows).T
+    model = np.array([[0.9, 0.1, 0.4], [0.0, 0.8, 0.3]])
+    log = Decisions(pi[x, a] / mu[x, a], r.astype(float), np.arange(len(r)), model[x, a], (pi * model).sum(1)[x])
+    assert log.weight.mean() == pytest.approx(1.0)
+    assert self_normalised_doubly_robust(log).mean() == pytest.approx((pi * chance).sum(1).mean())
+    # On any part of it: DM plus the self-normalised mean of what r̂ gets wrong, whatever the scale of the weights.
+    part = log.at(np.arange(0, len(r), 3))
+    wrong = part.weight @ (part.reward - part.value_taken) / part.weight.sum()
+    assert self_normalised_doubly_robust(part).mean() == pytest.approx(part.value_expected.mean() + wrong)
+    scaled = self_normalised_doubly_robust(part._replace(weight=7 * part.weight))
+    np.testing.assert_allclose(scaled, self_normalised_doubly_robust(part))
+    silent = part._replace(value_taken=0 * part.reward, value_expected=0 * part.reward)
+    np.testing.assert_allclose(self_normalised_doubly_robust(silent), self_normalised(silent))
+
+
 def test_clipping_only_takes_away(logs):
     for log in logs[0][:20]:
         assert (clipped(log, 2.0) <= importance(log)).all()
         np.testing.assert_allclose(clipped(log, 1e9), importance(log))
 
 
-@pytest.mark.parametrize("estimator", [importance, doubly_robust, self_normalised])
+@pytest.mark.parametrize("estimator", [importance, doubly_robust, self_normalised, self_normalised_doubly_robust])
 def test_normal_intervals_cover_at_their_nominal_rate(world, target, logs, estimator):
     value = world.value(target)
     covered = np.mean([normal(estimator(log), log.sequence).holds(value) for log in logs[0]])
@@ -107,7 +131,7 @@ def test_normal_intervals_cover_at_their_nominal_rate(world, target, logs, estim
     assert 0.90 <= covered <= 0.99
 
 
-@pytest.mark.parametrize("estimator", ["IPS", "SNIPS", "DR"])
+@pytest.mark.parametrize("estimator", ["IPS", "SNIPS", "DR", "SNDR"])
 def test_the_interval_that_decides_covers_at_least_at_its_nominal_rate(world, target, logs, estimator):
     value = world.value(target)
     found = [skewed(contributions(log, estimator)) for log in logs[0]]

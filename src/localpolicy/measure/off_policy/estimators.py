@@ -4,7 +4,7 @@ An estimate is the mean of its contributions, and their spread is its error. Con
 showing an item changes what comes next, this is the value of one deviation from μ, not of a whole visit under π.
 
 Dudík et al. 2011 (direct, doubly robust); Swaminathan and Joachims 2015 (self-normalised); Ionides 2008 (clipped);
-Kiyohara et al. 2022 (doubly robust under a cascade).
+Kiyohara et al. 2022 (doubly robust under a cascade); Thomas and Brunskill 2016 (self-normalised doubly robust).
 """
 
 from __future__ import annotations
@@ -67,18 +67,20 @@ def self_normalised(log: Decisions) -> np.ndarray:
 
     Of whole lists: this for each place among the lists that have it, summed over the places.
     """
-    place = log.places
-    total = np.bincount(place, weights=log.weight)
-    earned = np.bincount(place, weights=log.weight * log.reward)
-    value = np.divide(earned, total, out=np.full(len(total), np.nan), where=total > 0)[place]
-    return log.summed(value + _leverage(log) * (log.reward - value))
+    return log.summed(_ratio(log.weight, log.reward, log.places))
 
 
-def _leverage(log: Decisions) -> np.ndarray:
+def _ratio(weight: np.ndarray, values: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """m + w (v - m) / mean(w), with m = Σ w v / Σ w, of each place by itself."""
+    total, weighed = np.bincount(place, weights=weight), np.bincount(place, weights=weight * values)
+    mean = np.divide(weighed, total, out=np.full(len(total), np.nan), where=total > 0)[place]
+    return np.asarray(mean + _normalised(weight, place) * (values - mean))
+
+
+def _normalised(weight: np.ndarray, place: np.ndarray) -> np.ndarray:
     """w / mean(w) of the same place."""
-    place = log.places
-    mean = np.bincount(place, weights=log.weight) / np.maximum(np.bincount(place), 1)
-    return np.asarray(log.weight / mean[place])
+    mean = np.bincount(place, weights=weight) / np.maximum(np.bincount(place), 1)
+    return np.asarray(weight / mean[place])
 
 
 def never_shown(log: Decisions) -> float:
@@ -114,18 +116,30 @@ def doubly_robust(log: Decisions) -> np.ndarray:
     return log.summed(expected + log.weight * (log.reward - log.value_taken))
 
 
+def self_normalised_doubly_robust(log: Decisions) -> np.ndarray:
+    """Σ_a π(a|x) r̂(x, a) + w (r - r̂(x, a)) / mean(w): less noisy than `doubly_robust` where r̂ is off on the whole.
+
+    Of whole lists both terms are normalised, place by place (Thomas and Brunskill 2016).
+    """
+    assert log.value_expected is not None and log.value_taken is not None
+    before = np.ones(len(log.weight)) if log.before is None else log.before
+    expected = _ratio(before, log.value_expected, log.places)
+    return log.summed(expected + _ratio(log.weight, log.reward - log.value_taken, log.places))
+
+
 ESTIMATORS: dict[str, Callable[[Decisions], np.ndarray]] = {
     "IPS": importance,
     "SNIPS": self_normalised,
     "DM": direct,
     "DR": doubly_robust,
+    "SNDR": self_normalised_doubly_robust,
 }
-NEEDS_REWARD_MODEL = ("DM", "DR")
+NEEDS_REWARD_MODEL = ("DM", "DR", "SNDR")
 
 
 def contributions(log: Decisions, estimator: str) -> Contributions:
     """Of an estimator by its name, with what each reward adds."""
-    leverage = _leverage(log) if estimator == "SNIPS" else log.weight
+    leverage = _normalised(log.weight, log.places) if estimator.startswith("SN") else log.weight
     return Contributions(ESTIMATORS[estimator](log), log.clusters, leverage, log.reward, never_shown(log))
 
 
