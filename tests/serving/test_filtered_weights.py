@@ -38,6 +38,7 @@ FILTERS = {  # and what each leaves
     "none": (Filter(), {0, 1, 2, 3, 4}),
     "exclude": (Filter(exclude=(0,)), {1, 2, 3, 4}),
     "seen": (Filter(seen=True), {1, 2, 4}),
+    "last": (Filter(last=1), {0, 1, 2, 4}),
     "candidates": (Filter(exclude=(2,), candidates=(0, 2, 3, 4, 99)), {0, 3, 4}),
 }
 
@@ -121,14 +122,14 @@ def test_distinct_filters_are_stored_once_and_resolved(world, tmp_path):
     offsets, items, allows = data.filters
     stored = {(bool(allow), *sorted(ids[items[first:stop]].tolist()))
               for allow, first, stop in zip(allows, offsets[:-1], offsets[1:], strict=True)}  # fmt: skip
-    assert stored == {(False, 0), (False, 0, 3), (True, 0, 3, 4)} and len(allows) == 3
+    assert stored == {(False, 0), (False, 3), (False, 0, 3), (True, 0, 3, 4)} and len(allows) == 4
     (file,) = (tmp_path / "events").glob("*.parquet")
     rows = pq.read_table(file).to_pylist()
     assert all(
         (row["filter_content"] is None) == (row["place"] != 0 or not row["filter"]) for row in rows if row["request"]
     )
     found = measure(data)
-    assert (found.filtered, found.filter_unknown) == (2 * (12 + 6 + 6), 0) and filter_notes(data, "train") == []
+    assert (found.filtered, found.filter_unknown) == (2 * (12 + 6 + 12 + 6), 0) and filter_notes(data, "train") == []
 
 
 def test_a_filter_whose_items_are_not_in_the_log_has_no_weight(world, tmp_path):
@@ -137,7 +138,7 @@ def test_a_filter_whose_items_are_not_in_the_log_has_no_weight(world, tmp_path):
     data = prepare("events", [tmp_path / "named.parquet"], out=tmp_path / "named", **SHARES)
     persons = [person for names, _, _ in scored(data) for person in names]
     assert {person.split("-")[0] for person in persons} == {"none"}
-    assert measure(data).filter_unknown == 48
+    assert measure(data).filter_unknown == 2 * (12 + 6 + 12 + 6)
     (note,) = filter_notes(data, "train")
     assert "whose items the log does not state" in note
     pq.write_table(table.drop_columns(["filter", "filter_content"]), tmp_path / "silent.parquet")
@@ -166,7 +167,7 @@ def test_an_erased_person_leaves_no_filter_behind(world, tmp_path):
         erase(person, files=[tmp_path / "events"], data=[data.path])
     after = Prepared(data.path)
     after.verify()
-    assert len(after.filters.allows) == 2, "nobody else had that one"
+    assert len(after.filters.allows) == 3, "nobody else had that one"
     kept = {person: log.weight[row] for persons, _, log in scored(after) for row, person in enumerate(persons)}
     assert set(kept) == set(chances) - set(gone) and np.isfinite(list(kept.values())).all()
     assert Database(tmp_path / "log.db").rows("SELECT * FROM filters") == [], (

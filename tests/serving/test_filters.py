@@ -17,10 +17,12 @@ HISTORY = [100, 103, 999]
         (Filter(), range(100, 112)),
         (Filter(exclude=(101, 105, "no item")), set(range(100, 112)) - {101, 105}),
         (Filter(seen=True), set(range(100, 112)) - {100, 103}),
+        (Filter(last=2), set(range(100, 112)) - {103}),
+        (Filter(last=9, exclude=(101,)), set(range(100, 112)) - {100, 101, 103}),
         (Filter(candidates=(100, 102, 104, 104, 999)), {100, 102, 104}),
         (Filter(candidates=(100, 102, 104, 106, 108), exclude=(102,), seen=True), {104, 106, 108}),
     ],
-    ids=["none", "deny", "seen", "allow", "all three"],
+    ids=["none", "deny", "seen", "last", "more than there are", "allow", "all three"],
 )
 def test_propensities_are_those_of_the_policy_over_what_may_be_shown(exported, item_filter, allowed):
     found = exported.recommend([HISTORY], 3, filters=[item_filter], seed=1)
@@ -56,8 +58,10 @@ def test_equal_filters_have_equal_digests():
         Filter(exclude=("1",)),
         Filter(candidates=(1,)),
         Filter(seen=True),
+        Filter(last=1),
+        Filter(last=2),
         Filter(candidates=()),
     }
     assert len({one.digest for one in distinct}) == len(distinct)
-    item_filter = Filter(exclude=("a", 2), candidates=(1, 5), seen=True)
+    item_filter = Filter(exclude=("a", 2), candidates=(1, 5), seen=True, last=3)
     assert Filter.of(item_filter.content()).digest == item_filter.digest

@@ -108,6 +108,7 @@ def test_a_list_is_logged_as_it_is_answered(client, exported, tmp_path):
     assert row[5:] == (exported.version, 0.7, "drawn", found["filter"])
     item_filter = Filter(exclude=(101,), seen=True)
     assert found["filter"] == item_filter.digest
+    assert ask(client, exclude_last=1)["filter"] == Filter(last=1).digest
     logits = exported.logits([[100, 103]], [["click", "none"]], beta=0.7)
     expected = conditional_propensities(
         logits, np.array([[exported.index[one] for one in found["items"]]]),

@@ -18,20 +18,22 @@ Id = int | str
 
 @dataclass(frozen=True)
 class Filter:
-    """Items that may not be shown, items that alone may be shown, and whether seen ones may."""
+    """Items that may not be shown, items that alone may be shown, and whether seen ones or the last of them may."""
 
     exclude: tuple[Id, ...] = ()
     candidates: tuple[Id, ...] | None = None
     seen: bool = False  # also leave out what the history holds
+    last: int = 0  # or only the last so many of it: what is looked at now, in a log where people come back to items
 
     def content(self) -> dict[str, Any]:
         """For the log; equal filters give equal content."""
         whole = {"exclude": _sorted(self.exclude), "seen": self.seen}
-        return whole if self.candidates is None else {**whole, "candidates": _sorted(self.candidates)}
+        whole |= {} if self.candidates is None else {"candidates": _sorted(self.candidates)}
+        return whole | ({"last": self.last} if self.last else {})
 
     def resolved(self, history: Sequence[Id]) -> Filter:
         """The same filter for one history, in as few words: either items that may not be shown, or those that may."""
-        gone = {*self.exclude, *(history if self.seen else ())}
+        gone = set(self._gone(history))
         if self.candidates is None:
             return Filter(tuple(gone))
         return Filter(candidates=tuple(item for item in self.candidates if item not in gone))
@@ -40,7 +42,8 @@ class Filter:
     def of(cls, content: Mapping[str, Any]) -> Filter:
         """Back from the log."""
         candidates = content.get("candidates")
-        return cls(tuple(content["exclude"]), None if candidates is None else tuple(candidates), content["seen"])
+        candidates = None if candidates is None else tuple(candidates)
+        return cls(tuple(content["exclude"]), candidates, content["seen"], content.get("last", 0))
 
     @property
     def digest(self) -> str:
@@ -51,8 +54,12 @@ class Filter:
 
     def forbidden(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray:
         """Indices that are excluded, sorted; items the catalogue lacks cannot be shown anyway."""
-        gone = [*self.exclude, *(history if self.seen else ())]
+        gone = self._gone(history)
         return np.unique(np.array([index[item] for item in gone if item in index], np.int64))
+
+    def _gone(self, history: Sequence[Hashable]) -> list[Any]:
+        """What may not be shown after a history."""
+        return [*self.exclude, *(history if self.seen else history[max(len(history) - self.last, 0) :])]
 
     def allowed(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray | None:
         """Indices that alone may be shown, sorted; None where there are no candidates, so that all may."""

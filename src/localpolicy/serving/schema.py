@@ -56,6 +56,7 @@ class Recommend(Body):
     candidates: list[Item] | None = Field(None, description="only these may be shown")
     exclude: list[Item] = Field([], description="these may not be shown")
     exclude_seen: StrictBool = Field(False, description="nor what the history holds")
+    exclude_last: Whole = Field(0, ge=0, description="nor the last so many items of the history; 1: what is seen now")
     beta: float | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
@@ -65,7 +66,7 @@ class Recommend(Body):
     def item_filter(self) -> Filter:
         """What may be shown."""
         candidates = None if self.candidates is None else tuple(self.candidates)
-        return Filter(tuple(self.exclude), candidates, self.exclude_seen)
+        return Filter(tuple(self.exclude), candidates, self.exclude_seen, self.exclude_last)
 
 
 class Listed(BaseModel):
