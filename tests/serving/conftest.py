@@ -10,9 +10,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from fastapi.testclient import TestClient
 from serve_runs import small_run
 
 from localpolicy.runs.run import Run
+from localpolicy.serving.app import make_app
+from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.export import export
 from localpolicy.serving.recommender import Recommender
 
@@ -27,6 +30,27 @@ def run(small, tmp_path_factory) -> Run:
 def exported(run, tmp_path_factory) -> Recommender:
     """Its export."""
     return export(run.folder, out=tmp_path_factory.mktemp("serve") / "export")
+
+
+@pytest.fixture
+def start(exported, tmp_path):
+    """Starts a service and gives a client of it."""
+    clients = []
+
+    def make(*, token=None, **settings) -> TestClient:
+        given = {"export": exported.folder, "log": str(tmp_path / "log.db"), **settings}
+        client = TestClient(make_app(ServeConfig.parse(given), token=token))
+        clients.append(client.__enter__())
+        return client
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+@pytest.fixture
+def client(start):
+    return start()
 
 
 BINARIES = sorted(Path("/usr/lib/postgresql").glob("*/bin"))

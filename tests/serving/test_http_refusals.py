@@ -1,0 +1,240 @@
+"""The service over HTTP: bad input, floods, and who may ask."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+
+import pytest
+from http_client import HISTORY, ask, rows
+
+from localpolicy.serving.limits import Limits
+
+BAD = {
+    "no json": (b"{", 400),
+    "nothing": (b"", 422),
+    "a number": (b"7", 422),
+    "not utf-8": (b'{"history": ["\xff"]}', 400),
+    "deeply nested": (b"[" * 100_000, 400),
+    "a huge number": (b'{"history": [1], "k": ' + b"9" * 5000 + b"}", 400),
+    "history missing": (b'{"k": 3}', 422),
+    "history no list": (b'{"history": 5}', 422),
+    "wrong id type": (b'{"history": ["a"]}', 422),
+    "true as id": (b'{"history": [true]}', 422),
+    "float as id": (b'{"history": [1.5]}', 422),
+    "id past 64 bits": (b'{"history": [9223372036854775808]}', 422),
+    "half a surrogate": (rb'{"history": [1], "person": "\ud800"}', 422),
+    "zero byte": (rb'{"history": [1], "person": "a\u0000"}', 422),
+    "k of 0": (b'{"history": [1], "k": 0}', 422),
+    "k negative": (b'{"history": [1], "k": -3}', 422),
+    "k above the catalogue": (b'{"history": [1], "k": 13}', 422),
+    "k enormous": (b'{"history": [1], "k": 1000000000000}', 422),
+    "k as text": (b'{"history": [1], "k": "3"}', 422),
+    "beta 0": (b'{"history": [1], "beta": 0}', 422),
+    "beta negative": (b'{"history": [1], "beta": -1}', 422),
+    "beta tiny": (b'{"history": [1], "beta": 1e-300}', 422),
+    "beta nan": (b'{"history": [1], "beta": NaN}', 422),
+    "beta infinite": (b'{"history": [1], "beta": Infinity}', 422),
+    "unknown field": (b'{"history": [1], "kk": 3}', 422),
+    "unknown event": (b'{"history": [{"item": 1, "event": "clik"}]}', 422),
+    "event missing": (b'{"history": [{"item": 1}]}', 422),
+    "too few candidates": (b'{"history": [1], "k": 3, "candidates": [100, 101]}', 422),
+    "no candidates": (b'{"history": [1], "k": 1, "candidates": []}', 422),
+    "a million ids": (b'{"history": [' + b"1," * 10**6 + b"1]}", 413),
+    "many ids": (b'{"history": [' + b"1," * 10**5 + b"1]}", 422),
+    "many candidates": (b'{"history": [1], "candidates": [' + b"1," * 10**5 + b"1]}", 422),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_refused_with_a_reason(client, tmp_path, name):
+    body, status = BAD[name]
+    answer = client.post("/v1/recommend", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert answer.json()["error"] and "Traceback" not in answer.text and len(answer.text) < 1000
+    assert rows(tmp_path, "SELECT COUNT(*) FROM requests") == [(0,)]
+
+
+def test_reasons_name_the_field(client):
+    answer = client.post("/v1/recommend", json={"history": [1], "k": 0}).json()
+    assert answer["field"] == "k" and "greater than or equal to 1" in answer["error"]
+    answer = client.post("/v1/recommend", json={"history": [1, None, 2.5], "candidates": [{}]}).json()
+    assert answer["field"] == "history.1"
+    assert [part.split(":")[0] for part in answer["error"].split("; ") if "expected" in part] == [
+        "history.1", "history.2", "candidates.0"
+    ]  # fmt: skip
+
+
+def test_paths_and_methods_that_do_not_exist(client):
+    for method, path, status in [("GET", "/v1/recommend", 405), ("POST", "/nope", 404), ("GET", "/../etc/passwd", 404)]:
+        answer = client.request(method, path)
+        assert answer.status_code == status and answer.json()["error"]
+
+
+def test_an_error_nobody_foresaw_is_told_to_the_operator_alone(client, monkeypatch, caplog):
+    def broken():
+        raise RuntimeError("secret detail")
+
+    monkeypatch.setattr(client.app.state.service, "policies", broken)
+    answer = client.get("/v1/policies")
+    assert answer.status_code == 503 and "secret" not in answer.text
+    assert "secret detail" in caplog.text
+
+
+def test_a_token_is_wanted_where_there_is_one(start):
+    client = start(token="s3cret")
+    for headers in (
+        {},
+        {"authorization": "Bearer no"},
+        {"authorization": "s3cret"},
+        {"authorization": "Bearer \u00e9"},
+    ):
+        answer = client.post(
+            "/v1/recommend", json={"history": [100]}, headers={k: v.encode() for k, v in headers.items()}
+        )
+        assert answer.status_code == 401 and answer.headers["www-authenticate"] == "Bearer"
+    assert client.get("/metrics").status_code == 401 and client.get("/healthz").status_code == 200
+    seen = start(token="s3cret", open_metrics=True)
+    assert seen.get("/metrics").status_code == 200 and seen.get("/v1/policies").status_code == 401
+    answer = client.post("/v1/recommend", json={"history": [100]}, headers={"authorization": "Bearer s3cret"})
+    assert answer.status_code == 200
+
+
+def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
+    client = start(queue=4)
+    made_by = client.app.state.service.deployment.current.loaded
+    gate, logits = threading.Event(), made_by.logits
+
+    def slow(*given, **settings):
+        assert gate.wait(30)
+        return logits(*given, **settings)
+
+    monkeypatch.setattr(made_by, "logits", slow)
+    with ThreadPoolExecutor(12) as pool:
+        asked = [pool.submit(client.post, "/v1/recommend", json={"history": [100]}) for _ in range(12)]
+        while sum(one.done() for one in asked) < 8:
+            threading.Event().wait(0.01)
+        assert client.get("/healthz").status_code == 200, "who watches it is always answered"
+        gate.set()
+        answers = [one.result(30) for one in asked]
+    codes = sorted(one.status_code for one in answers)
+    assert codes == [200] * 4 + [429] * 8
+    assert all(one.headers["retry-after"] == "1" for one in answers if one.status_code == 429)
+
+
+# ---------------------------------------------------------------------- who may ask, and what may come back
+
+
+def slow_body():
+    """A client that never sends its body."""
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    return receive
+
+
+def asked(app, path, *, receive=None, **headers):
+    """One request as a server hands it on; the status of the answer once it is there."""
+    statuses = []
+
+    async def send(message):
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    async def no_body():
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    raw = [
+        (name.replace("_", "-").encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()
+    ]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": raw}
+    return app(scope, receive or no_body, send), statuses
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz", "/v1/recommend"])
+def test_bodies_without_a_token_are_neither_read_nor_counted(path):
+    served = []
+
+    async def inner(scope, receive, send):
+        served.append(scope["path"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def trial():
+        limits = Limits(inner, token="t", queue=4, largest_body=1000, body_seconds=60)
+        slow = [asyncio.create_task(asked(limits, path, receive=slow_body())[0]) for _ in range(40)]
+        slow += [asyncio.create_task(asked(limits, "/v1/x", receive=slow_body(), authorization="Bearer t")[0])
+                 for _ in range(40)]  # fmt: skip
+        await asyncio.sleep(0.01)
+        mine, statuses = asked(limits, "/v1/x", authorization="Bearer t")
+        await mine
+        for task in slow:
+            task.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
+        return statuses
+
+    assert asyncio.run(trial()) == [200]
+    assert served.count("/v1/x") == 1, "a body that does not come keeps nobody out"
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [({}, 200), ({"origin": "http://testserver"}, 200), ({"origin": "https://evil.example"}, 403),
+     ({"origin": "null"}, 403), ({"host": "evil.example"}, 421), ({"host": "127.0.0.1:8471"}, 200),
+     ({"host": "[::1]:8471"}, 200), ({"host": "localhost"}, 200), ({"host": "evil.example:80"}, 421)],
+)  # fmt: skip
+def test_pages_of_others_cannot_ask(client, headers, expected):
+    found = client.post("/v1/recommend", json={"history": HISTORY, "k": 3}, headers=headers)
+    assert found.status_code == expected, found.text
+    plain = client.post(
+        "/v1/recommend", content='{"history": [100]}', headers={**headers, "content-type": "text/plain"}
+    )
+    assert plain.status_code == (expected if expected != 200 else plain.status_code)
+
+
+def test_names_and_origins_can_be_allowed(start):
+    client = start(hosts=["shop.example"], origins=["https://www.shop.example"])
+    asked = {"json": {"history": HISTORY, "k": 3}}
+    shop = {"host": "shop.example"}
+    assert client.post("/v1/recommend", headers=shop, **asked).status_code == 200
+    assert client.post("/v1/recommend", **asked).status_code == 421
+    page = {**shop, "origin": "https://www.shop.example"}
+    assert client.post("/v1/recommend", headers=page, **asked).status_code == 200
+    assert start(host="0.0.0.0").get("/healthz", headers=shop).status_code == 200
+
+
+def test_the_page_may_run_its_own_script_alone(client):
+    found = client.get("/")
+    policy = found.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "frame-ancestors 'none'" in policy
+    for tag in ("script", "style"):
+        inside = found.text.split(f"<{tag}>")[1].split(f"</{tag}>")[0]
+        assert f"{tag}-src 'sha256-{b64encode(sha256(inside.encode()).digest()).decode()}'" in policy
+
+
+def test_the_watcher_survives_whatever_it_finds(start, monkeypatch):
+    client = start(poll_seconds=0.01)
+    service, calls, again = client.app.state.service, [], threading.Event()
+
+    def odd():
+        calls.append(1)
+        if len(calls) > 2:
+            again.set()
+        raise TypeError("odd")
+
+    monkeypatch.setattr(service.deployment, "refresh", odd)
+    assert again.wait(30)
+
+
+def test_events_and_rewards_that_cannot_be_are_refused_where_that_was_asked_for(start, tmp_path):
+    client = start(rewards="click=0.2", largest_reward=5, smallest_reward=0)
+    found = ask(client)
+    answer = {"id": "a", "request": found["request"], "item": found["items"][0], "event": "click"}
+    for changes in ({"event": "purchse"}, {"reward": 1e8}, {"reward": -1}):
+        refused = client.post("/v1/feedback", json={**answer, **changes})
+        assert refused.status_code == 422 and "feedback was refused" in refused.json()["error"]
+    assert client.post("/v1/feedback", json={**answer, "event": "rare", "reward": 3}).json()["stored"]
+    assert rows(tmp_path, "SELECT COUNT(*) FROM feedback") == [(1,)]
