@@ -14,7 +14,7 @@ from localpolicy.cli.sweep import Processes
 OPTIONS = ("objectives", "sequences", "items", "seeds", "world_seed", "logging", "keep_logs", "episodes")
 
 
-@takes(Fields("localpolicy.study.rounds:LoopConfig", only=OPTIONS))
+@takes(Fields("localpolicy.study.loop_settings:LoopConfig", only=OPTIONS))
 def loop(
     world: Annotated[str, typer.Argument(help="bandit or store", show_default=False)],
     out: Annotated[Path, typer.Option(help="folder to write; a stopped loop resumes there")],

@@ -25,8 +25,8 @@ from localpolicy.measure.opening import open_all, open_candidate, open_likeliest
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.run import settings_of, world_of
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
-from localpolicy.measure.truth import EPISODES, true_value
-from localpolicy.simulation.truth import load_world
+from localpolicy.measure.truth import true_value
+from localpolicy.simulation.truth import EPISODES, load_world
 
 
 def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Sequence[str]) -> None:

@@ -21,9 +21,8 @@ from localpolicy.measure.estimate import finite
 from localpolicy.measure.score import Deployable, context_length, device_of
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
+from localpolicy.simulation.truth import EPISODES, STEPS
 from localpolicy.types import START, Batch
-
-EPISODES, STEPS = 2_000, 20
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from localpolicy.simulation.events import World
 from localpolicy.simulation.shop import StoreConfig, StoreWorld
 
 FORMAT = 1
+EPISODES, STEPS = 2_000, 20  # rollouts behind a store's true reward, and impressions of each
 WORLDS: dict[str, tuple[Any, Any]] = {
     "bandit": (BanditConfig, BanditWorld),
     "store": (StoreConfig, StoreWorld),

@@ -37,16 +37,8 @@ from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
 from localpolicy.study.demo import PolicySpec
 from localpolicy.study.jobs import Job, in_processes, refuse_other, train_job
-from localpolicy.study.rounds import (
-    Loop,
-    LoopConfig,
-    Round,
-    RoundMeasure,
-    arms_of,
-    logging_is_served,
-    scenario_of,
-    world_of,
-)
+from localpolicy.study.loop_settings import LoopConfig
+from localpolicy.study.rounds import Loop, Round, RoundMeasure, arms_of, logging_is_served, scenario_of, world_of
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 

@@ -10,85 +10,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
-from pydantic import Field, field_validator
 
 from localpolicy import __version__
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.limits import LARGEST_SEED
 from localpolicy.measure.estimate import Interval, Measurement, as_json, mean_estimate
 from localpolicy.measure.measurements import as_arrow
 from localpolicy.measure.summary import coverage
-from localpolicy.measure.truth import EPISODES, STEPS, bandit_probabilities, rollout, world_probabilities
+from localpolicy.measure.truth import bandit_probabilities, rollout, world_probabilities
 from localpolicy.model.policy import Policy
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.settings import Settings
 from localpolicy.simulation import BanditWorld, StoreWorld
-from localpolicy.simulation.truth import WORLDS
+from localpolicy.simulation.truth import STEPS, WORLDS
 from localpolicy.study.demo import SCENARIOS, PolicySpec, Scenario
+from localpolicy.study.loop_settings import LoopConfig
 from localpolicy.study.measured import over_seeds
 
 USUAL = {  # objectives and sequences per round unless told otherwise
     "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
     "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
 }
-
-
-class LoopConfig(Settings):
-    """Everything that decides a loop, its number of rounds aside."""
-
-    world: Literal["bandit", "store"] = Field(description="bandit or store")
-    items: int = Field(ge=2, description="size of the catalogue (default: the demo's)")
-    dials: tuple[str, ...] = Field((), description="other changes to the world, as temperature=2")
-    world_seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the world itself")
-    sequences: int = Field(
-        10_000, ge=30, description="sequences that each policy serves (default: 10,000; in the store 2,000)"
-    )
-    seeds: tuple[int, ...] = Field(
-        (0,), description="seeds of logs and training, such as 0,1,2; each runs a whole loop"
-    )
-    objectives: tuple[str, ...] = Field(
-        description="objectives, such as mle,ips,lpi_cb; with settings: lpi_cb:advantage=observed"
-    )
-    betas: tuple[float, ...] = Field(
-        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
-    )
-    logging: Literal["served", "head"] = Field(
-        "served", description="where μ̂ comes from after round 1: the run that served, or a head that estimates it"
-    )
-    keep_logs: bool = Field(False, description="train on all logs so far, not only on the last (μ̂ is then a head)")
-    changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
-    episodes: int = Field(EPISODES, ge=2, description="simulated visits behind the store's true reward")
-
-    @field_validator("seeds", "objectives", mode="before")
-    @classmethod
-    def _listed(cls, value: Any) -> Any:
-        """`0,1,2` is a list too."""
-        return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
-
-    @field_validator("seeds", "objectives")
-    @classmethod
-    def _any(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if not value:
-            raise ValueError("expected at least one value")
-        return value
-
-    @field_validator("seeds", "objectives", "betas")
-    @classmethod
-    def _some(cls, value: tuple[Any, ...]) -> tuple[Any, ...]:
-        if len(set(value)) < len(value):
-            raise ValueError("expected none twice")
-        if any(isinstance(given, int) and given < 0 for given in value):
-            raise ValueError("a seed must not be negative")
-        return value
 
 
 def scenario_of(world: str) -> Scenario:

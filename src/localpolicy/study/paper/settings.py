@@ -1,4 +1,4 @@
-"""What `paper` can be told: each table and figure takes some of these settings."""
+"""What `paper` can be told: each table and figure takes some of these settings. They are read without torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 from pydantic.fields import FieldInfo
@@ -14,9 +14,11 @@ from pydantic.fields import FieldInfo
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.runtime.folders import refuse_foreign
 from localpolicy.settings import Settings
-from localpolicy.study.arms import Study
-from localpolicy.study.paper.data import RATINGS, SHOPS, DataSet, data_sets
-from localpolicy.study.paper.recipe import BANDIT, FAST, FAST_BANDIT, OURS, Recipe
+
+if TYPE_CHECKING:
+    from localpolicy.study.arms import Study
+    from localpolicy.study.paper.data import DataSet
+    from localpolicy.study.paper.recipe import Recipe
 
 
 class PaperConfig(Settings):
@@ -56,6 +58,8 @@ class PaperConfig(Settings):
 
     def data_sets(self, out: Path, what: str) -> list[DataSet]:
         """The data sets that were named, or simulated ones that fit: ratings, or clicks and purchases."""
+        from localpolicy.study.paper.data import RATINGS, SHOPS, data_sets
+
         among = {"table1": RATINGS, "table2": (*RATINGS, *SHOPS)}.get(what, SHOPS)
         simulated = self.simulate or ("netflix" if what == "table1" else "retailrocket")
         sizes = {"sequences": self.sequences, "items": self.items, "fast": self.fast}
@@ -63,6 +67,8 @@ class PaperConfig(Settings):
 
     def studies(self, out: Path, what: str) -> list[tuple[DataSet, Study]]:
         """Each data set, and the study that trains its arms in a folder of its own."""
+        from localpolicy.study.arms import Study
+
         sets = self.data_sets(out, what)
         for data in sets:
             refuse_foreign(out / data.folder)
@@ -74,6 +80,8 @@ class PaperConfig(Settings):
 
     def recipe(self, what: str = "table3", **usual: Any) -> Recipe:
         """The paper's recipe, or the fast one; `usual` holds where nothing else is given."""
+        from localpolicy.study.paper.recipe import BANDIT, FAST, FAST_BANDIT, OURS, Recipe
+
         whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (Recipe(), FAST)
         base = replace(fast if self.fast else whole, **usual)
         given: dict[str, Any] = {
