@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -13,9 +12,9 @@ from page_tree import parse, specs
 
 import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor
-from localpolicy.measure.estimate import Interval, mean_estimate
+from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.report.contents import PolicyInfo, Section
-from localpolicy.report.go import _by, _by_reward
+from localpolicy.report.go import _by
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
 
@@ -145,16 +144,16 @@ def test_an_interval_beside_a_decision_is_that_decisions(shown):
 
 
 def test_the_page_of_go_draws_the_figure_that_decided():
-    """The gate's own estimator, or the gate's own metric."""
+    """The gate's own estimator with the gate's own interval, or the gate's own metric."""
     columns = {"click.nDCG@20": "click nDCG@20", "AR@1": "AR@1"}
-    section = Section("", "", [PolicyInfo("lpi", "lpi_rl")], columns=columns, main="AR@1")
-    values = {"SNIPS": SimpleNamespace(value=0.3, se=0.01), "DR": SimpleNamespace(value=0.4, se=0.02)}
-    measured = SimpleNamespace(name="lpi", off_policy=SimpleNamespace(refusal=None, estimates=values))
-    for estimator, value in values.items():
-        drawn = _by_reward(section, SimpleNamespace(evaluations=[measured]), estimator.lower())
-        assert drawn.figure("lpi", drawn.main) == Interval.of(value.value, value.se)
-    assert _by(section, "click.nDCG@20").main == "click.nDCG@20"
-    assert _by(section, "purchase.nDCG@20").main == "AR@1", "the comparison has no such figure"
+    shown = {"SNIPS": Interval(0.3, 0.2, 0.5), "DR": Interval(0.4, 0.1, 0.6), "click.nDCG@20": Interval(0.5, 0.4, 0.6)}
+    rows = [Measurement.of("lpi", name, each) for name, each in shown.items()]
+    section = Section("", "", [PolicyInfo("lpi", "lpi_rl")], rows, columns=columns, main="AR@1")
+    for name, interval in shown.items():
+        drawn = _by(section, name, "as said")
+        assert drawn.main == name and drawn.figure("lpi", drawn.main) == interval
+        assert drawn.said(name) == columns.get(name, "as said")
+    assert _by(section, "purchase.nDCG@20", "x").main == "AR@1", "the comparison has no such figure"
 
 
 def leaves(said: dict, path: str = "") -> dict[str, float]:

@@ -18,9 +18,7 @@ from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.guess.log import COPY, Titles, column_names, plainly_written, read_titles, title_column
 from localpolicy.data.guess.reading import Use
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
-from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_rules import GateRules, rules_of
-from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
@@ -207,8 +205,9 @@ def write_go(result: GoResult, path: Path, *, titles: Titles | None = None) -> C
         # The figure that is drawn is the one that decides.
         by_value = verdict.deployed is None or verdict.question.kind == "value"
         figure = REWARD if by_value else verdict.metric
-        drawn = _by_reward(section, result.comparison, verdict.rules.estimator) if by_value else _by(section, figure)
-        section = replace(drawn, claims=[*gate_claims(verdict), *section.claims])
+        drawn = verdict.rules.estimator.upper() if by_value else figure
+        section = _by(section, drawn, section.columns.get(drawn, figure))
+        section = replace(section, claims=[*gate_claims(verdict), *section.claims])
     notes = [*result.notes, *(() if verdict is None else verdict.notes)]
     settings = {
         "localpolicy": __version__,
@@ -241,25 +240,11 @@ def _headline(result: GoResult) -> Contents:
     return replace(headline, numbers=[*headline.numbers, KeyNumber(f"{trust:.2f}", "trust in the critic", meaning)])
 
 
-def _by(section: Section, metric: str) -> Section:
-    """The same with this metric as the figure that is drawn, where the comparison has it."""
-    return replace(section, main=metric) if metric in section.columns else section
-
-
-def _by_reward(section: Section, comparison: Comparison, estimator: str) -> Section:
-    """The same with the reward as the gate estimates it: where the log is judged by what it earned."""
-    estimates = {
-        policy.name: policy.off_policy.estimates[estimator.upper()]
-        for policy in comparison.evaluations
-        if policy.off_policy is not None and policy.off_policy.refusal is None
-    }
-    if len(estimates) < len(section.policies):
-        return section  # a picture without some of the policies would mislead
-    rewards = [
-        Measurement.of(name, REWARD, Interval.of(each.value, each.se), se=each.se) for name, each in estimates.items()
-    ]
-    columns = {REWARD: REWARD, **section.columns}
-    return replace(section, measurements=[*section.measurements, *rewards], columns=columns, main=REWARD)
+def _by(section: Section, figure: str, said: str) -> Section:
+    """The same with this figure as the one that is drawn; unchanged where a policy has none: it would be missed."""
+    if any(section.figure(policy.name, figure) is None for policy in section.policies):
+        return section
+    return replace(section, columns={figure: said, **section.columns}, main=figure)
 
 
 def _minutes(seconds: float) -> str:
