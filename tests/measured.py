@@ -8,8 +8,13 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.score import Scores
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
@@ -91,3 +96,12 @@ def scores(**columns: object) -> Scores:
 
 def table_of(items: int) -> pa.Table:
     return pa.table({"index": np.arange(items, dtype=np.int32), "item_id": np.arange(items), "count": np.ones(items)})
+
+
+def evaluate_policy(
+    policy, data: Prepared, *, name: str, window: WindowConfig, references: dict | None = None, described=(), **options
+) -> Evaluation:
+    """One policy measured; `described` says what each of `references` is."""
+    known = {each.name: each for each in described}
+    others = [Candidate(each, other, known[each]) for each, other in (references or {}).items()]
+    return measure([Candidate(name, policy, Reference(name, name))], data, others, window=window, **options)[name]

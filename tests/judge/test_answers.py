@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from measured import evaluate_policy
 from measured import log as small_log
 
 from localpolicy.catalogue.logits import DenseLogits, Logits
@@ -23,7 +24,6 @@ from localpolicy.judge.gate_answers import (
     together,
 )
 from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.off_policy import OverlapRules
 from localpolicy.types import Batch
 

@@ -8,14 +8,13 @@ import shutil
 import numpy as np
 import pytest
 from gate_examples import shop, small_config
-from measured import log, policy
+from measured import evaluate_policy, log, policy
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.judge.gate_ranks import gain_check
-from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import on_data
 from localpolicy.measure.run import evaluate

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from measured import evaluate_policy
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
-from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.run import evaluate
 from localpolicy.model.histories import recommend_with

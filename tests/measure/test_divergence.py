@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from measured import log, policy, random_sequences, scores
+from measured import evaluate_policy, log, policy, random_sequences, scores
 
 from localpolicy.data.batches import WindowConfig
 from localpolicy.measure.divergence import Reference, divergence, noise_floor, times_floor
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.measurements import evaluate_policy
 
 
 def test_the_mean_is_over_references_and_the_floor_over_pairs():

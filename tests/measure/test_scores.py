@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from measured import log, policy, random_sequences
+from measured import evaluate_policy, log, policy, random_sequences
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import DataError
-from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.score import score

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from measured import evaluate_policy
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import DataError
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.runs.auto import sentence
 from localpolicy.runs.config import PRESETS, Config, config_of, configure

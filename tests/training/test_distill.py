@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from measured import evaluate_policy
 from small_logs import write_small
 from typer.testing import CliRunner
 
@@ -12,7 +13,6 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.cli.main import app
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.measure.measurements import evaluate_policy
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.objectives.distill import Distill

@@ -19,6 +19,7 @@ from localpolicy.measure.off_policy.decisions import Estimand
 from localpolicy.measure.off_policy.estimators import Contributions, logged
 from localpolicy.measure.off_policy.intervals import Bounds, skewed
 from localpolicy.measure.off_policy.value_bound import value_of
+from localpolicy.measure.significance import holm_steps
 
 NO_PROPENSITIES = "the log has no propensities"
 
@@ -140,17 +141,9 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
 
 
 def family(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Bounds]:
-    """Intervals of differences that are read together, by Holm's steps: each excludes 0 where its test is significant.
-
-    From the clearest difference on they have the confidence 1 - α/m, 1 - α/(m - 1), ...; after the first that holds 0
-    none is significant, and the level stays.
-    """
+    """Intervals of differences that are read together, by Holm's steps."""
     clear = {name: abs(gap.mean) / (gap.se or math.inf) for name, gap in gaps.items()}
-    found, tests = {}, len(gaps)
-    for name in sorted(gaps, key=lambda name: -clear[name]):
-        found[name] = skewed(gaps[name], confidence=1 - (1 - confidence) / tests)
-        tests -= tests > 1 and not found[name].holds(0.0)
-    return found
+    return holm_steps(clear, lambda name, each: skewed(gaps[name], confidence=each), confidence)
 
 
 def baselines_by_value(

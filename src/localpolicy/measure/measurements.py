@@ -10,7 +10,7 @@ one file".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.divergence import Reference, divergence
+from localpolicy.measure.divergence import divergence
 from localpolicy.measure.estimate import Estimate, Measurement, as_json
 from localpolicy.measure.evaluation import SCHEMA, Evaluation, paid_events
 from localpolicy.measure.imputation import Imputation, imputed_reward
@@ -83,90 +83,64 @@ def measure(
 ) -> Measurements:
     """Measure policies on the same positions, with their distance from each reference; none is its own reference.
 
-    The options are those of `evaluate_policy`.
-    """
-    evaluations = []
-    for candidate in policies:
-        mine = [reference for reference in references if reference.name != candidate.name]
-        evaluation = evaluate_policy(
-            candidate.policy, data, name=candidate.name, window=window, config=config,
-            references={reference.name: reference.policy for reference in mine},
-            described=[reference.origin for reference in mine], propensities=propensities, imputation=imputation,
-            rules=rules, floor=floor, values=values, people=people, unseen=unseen,
-        )  # fmt: skip
-        evaluation.settings["seed"] = candidate.origin.seed
-        evaluations.append(evaluation)
-    return Measurements(evaluations)
-
-
-def evaluate_policy(
-    policy: Scorer,
-    data: Prepared,
-    *,
-    name: str,
-    window: WindowConfig,
-    config: EvaluateConfig | None = None,
-    references: Mapping[str, Scorer] | None = None,
-    described: Sequence[Reference] = (),
-    propensities: str | None = None,
-    imputation: Imputation | None = None,
-    rules: OverlapRules | None = None,
-    floor: bool = True,
-    values: Scorer | None = None,
-    people: np.ndarray | None = None,
-    unseen: bool = False,
-) -> Evaluation:
-    """Score a split and summarise it. `described` says what each of `references` is, in the same order.
-
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
     stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
-    sequences of the split that are scored (default: all). With `unseen` ranks and likelihoods are also asked among
-    what a sequence did not hold before.
+    sequences of the split that are scored (default: all). Without `floor` references are not measured against each
+    other. With `unseen` ranks and likelihoods are also asked among what a sequence did not hold before.
     """
     config = config or EvaluateConfig()
     estimable = propensities is not None or "propensity" in data[config.split].arrays
-    windows = Windows(data, config.split, window, device=device_of(policy, *(references or {}).values()))
-    if config.sequences is not None or people is not None:
-        among = np.arange(len(windows)) if people is None else people
-        count = min(config.sequences or len(among), len(among))
-        windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
-    scores = score(
-        policy,
-        windows,
-        events=data.events,
-        references=references,
-        reward_model=(values or reward_model(policy, data)) if estimable else None,
-        min_history=config.min_history,
-        exclude_seen=config.exclude_seen,
-        unseen=unseen,
-        lists=config.lists,
-        floor=floor,
-        liked=question_of(data, config.split).kind == "liking",
-        batch_size=config.batch_size,
-        description=f"scoring {name}",
-    )
     counts = np.asarray(data.catalogue["count"].to_numpy())
     known = data.known_items if learnt_columns(data.catalogue) else None
     largest = max(data.manifest["rewards"].values(), default=None)
-    figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known), **rewards(scores)}
-    if imputation is not None:
-        figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
-    return Evaluation(
-        name=name,
-        figures=figures | shown_figures(scores, counts, config.lists),
-        imputation=None if imputation is None else imputation.to_dict(),
-        divergence=divergence(scores, described, counts=counts, known=known),
-        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
-        events=paid_events(data),
-        scores=scores,
-        counts=counts,
-        known=known,
-        settings={
-            "policy": name,
-            "data": data.digest,
-            "kind": data.kind,
-            **config.model_dump(mode="json"),
-            "length": window.length,
-            "last": window.last,
-        },
-    )
+
+    def evaluated(candidate: Candidate) -> Evaluation:
+        policy, name = candidate.policy, candidate.name
+        others = {each.name: each for each in references if each.name != name}
+        device = device_of(policy, *(other.policy for other in others.values()))
+        windows = Windows(data, config.split, window, device=device)
+        if config.sequences is not None or people is not None:
+            among = np.arange(len(windows)) if people is None else people
+            count = min(config.sequences or len(among), len(among))
+            windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
+        scores = score(
+            policy,
+            windows,
+            events=data.events,
+            references={each: other.policy for each, other in others.items()},
+            reward_model=(values or reward_model(policy, data)) if estimable else None,
+            min_history=config.min_history,
+            exclude_seen=config.exclude_seen,
+            unseen=unseen,
+            lists=config.lists,
+            floor=floor,
+            liked=question_of(data, config.split).kind == "liking",
+            batch_size=config.batch_size,
+            description=f"scoring {name}",
+        )
+        figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known), **rewards(scores)}
+        if imputation is not None:
+            figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
+        described = [other.origin for other in others.values()]
+        return Evaluation(
+            name=name,
+            figures=figures | shown_figures(scores, counts, config.lists),
+            imputation=None if imputation is None else imputation.to_dict(),
+            divergence=divergence(scores, described, counts=counts, known=known),
+            off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
+            events=paid_events(data),
+            scores=scores,
+            counts=counts,
+            known=known,
+            settings={
+                "policy": name,
+                "data": data.digest,
+                "kind": data.kind,
+                **config.model_dump(mode="json"),
+                "length": window.length,
+                "last": window.last,
+                "seed": candidate.origin.seed,
+            },
+        )
+
+    return Measurements([evaluated(candidate) for candidate in policies])

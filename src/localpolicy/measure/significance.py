@@ -7,7 +7,7 @@ counts here sums differences by sequence first; the bootstrap draws whole sequen
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -26,6 +26,7 @@ from localpolicy.measure.estimate import (
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 Key = TypeVar("Key", bound=Hashable)
+End = TypeVar("End", bound=tuple[float, float])  # low and high
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))  # the stars of the paper's figures
 
 
@@ -176,6 +177,19 @@ def _holm_factors(p_values: Sequence[float]) -> list[float]:
     rising = np.maximum.accumulate(values[order] * rank)
     factors[order] = np.divide(rising, values[order], out=rank, where=values[order] > 0)
     return [float(factor) for factor in factors]
+
+
+def holm_steps(clear: Mapping[Key, float], interval: Callable[[Key, float], End], confidence: float) -> dict[Key, End]:
+    """Holm's rule where there are intervals and no p-values: each excludes 0 exactly where its test is significant.
+
+    From the clearest difference on (the largest of `clear`) they have the confidence 1 - α/m, 1 - α/(m - 1), ...;
+    after the first that holds 0 none is significant, and the level stays.
+    """
+    found, tests = {}, len(clear)
+    for key in sorted(clear, key=lambda key: -clear[key]):
+        low, high = found[key] = interval(key, 1 - (1 - confidence) / tests)
+        tests -= tests > 1 and not low <= 0.0 <= high
+    return found
 
 
 def stars(p: float) -> str:
