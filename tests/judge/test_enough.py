@@ -18,7 +18,7 @@ from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.estimate import mean_estimate, wilson
 from localpolicy.measure.significance import ENOUGH, LEAST, more_needed, paired, sample_needed
 from localpolicy.objectives import objective_of
-from localpolicy.report.table import share_with_error
+from localpolicy.report.numbers import share_with_error
 from localpolicy.training.selection import rule, unheard
 
 

@@ -15,16 +15,7 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.report.comparison import _stages
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.html.charts import OBJECTIVES, series_styles
-from localpolicy.report.table import (
-    decimals,
-    ends,
-    excludes_zero,
-    fixed,
-    interval_text,
-    joined,
-    percent,
-    range_text,
-)
+from localpolicy.report.numbers import decimals, ends, excludes_zero, fixed, interval_text, joined, percent, range_text
 
 lines = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
 steps = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")

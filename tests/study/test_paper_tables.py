@@ -25,12 +25,12 @@ from localpolicy.report.paper import (
     breakdown_tables,
     choices,
     dial_tables,
-    findings,
     main_table,
     table1_tables,
     table2_table,
     table3_tables,
 )
+from localpolicy.report.paper_claims import findings
 from localpolicy.report.paper_files import draw
 from localpolicy.report.paper_files import made as made_and_written
 from localpolicy.runs.run import Run
@@ -257,12 +257,12 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.report.paper.paired_family",
+            "localpolicy.report.paper_claims.paired_family",
             lambda values, p=p: dict.fromkeys(values, SimpleNamespace(difference=0.1, se=0.05, sign=int(p < 0.05))),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.report.paper.paired_family",
+        "localpolicy.report.paper_claims.paired_family",
         lambda values: dict.fromkeys(values, SimpleNamespace(difference=-0.1, se=0.05, sign=0)),
     )
     assert findings(table)[0].holds is None

@@ -29,7 +29,7 @@ def demo(
 
 
 def _show(section: Section) -> None:
-    from localpolicy.report.table import with_interval
+    from localpolicy.report.numbers import with_interval
 
     metrics = {name: said for name, said in section.columns.items() if "nDCG" in name}
     rows = [_cells(section, policy, tuple(metrics)) for policy in section.policies]
@@ -46,7 +46,7 @@ def _show(section: Section) -> None:
 
 
 def _cells(section: Section, policy: PolicyInfo, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    from localpolicy.report.table import NOTHING, excludes_zero, with_interval
+    from localpolicy.report.numbers import NOTHING, excludes_zero, with_interval
 
     gain = section.figure(policy.name, "true gain")
     star = "*" if excludes_zero(gain) else " "

@@ -15,22 +15,18 @@ from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import Section
+from localpolicy.report.numbers import NOTHING, decimals, excludes_zero, known, number
 from localpolicy.report.table import (
-    NOTHING,
     Cell,
     Column,
     Mark,
     Table,
     best_cell,
-    decimals,
-    excludes_zero,
     interval_cell,
-    known,
-    number,
     number_cell,
     share_cell,
     word_cell,
-)  # fmt: skip
+)
 
 BETTER = Mark("▲", "better, beyond chance", "up")
 WORSE = Mark("▼", "worse, beyond chance", "down")

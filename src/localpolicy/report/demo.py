@@ -11,7 +11,7 @@ from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_words import LARGEST
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.table import joined
+from localpolicy.report.numbers import joined
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
 from localpolicy.study.demo import SCENARIOS, ScenarioResult, run_scenario

@@ -7,7 +7,8 @@ from dataclasses import replace
 from localpolicy.judge.claims import Claim
 from localpolicy.judge.verdict import Gate
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.table import NOTHING, Cell, Table
+from localpolicy.report.numbers import NOTHING
+from localpolicy.report.table import Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {

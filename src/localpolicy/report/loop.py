@@ -12,7 +12,8 @@ from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.table import NOTHING, Cell, Table, cells, joined, percent, with_interval
+from localpolicy.report.numbers import NOTHING, joined, percent, with_interval
+from localpolicy.report.table import Cell, Table, cells
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import PolicySpec

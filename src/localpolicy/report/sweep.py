@@ -10,7 +10,8 @@ from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
-from localpolicy.report.table import NOTHING, Cell, Table, cells, number, with_error
+from localpolicy.report.numbers import NOTHING, number, with_error
+from localpolicy.report.table import Cell, Table, cells
 from localpolicy.study.measured import Pooled
 from localpolicy.study.swept import Sweep, Tried
 

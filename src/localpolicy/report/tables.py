@@ -14,7 +14,8 @@ from localpolicy.measure.off_policy.intervals import Bounds
 from localpolicy.measure.summary import is_rating
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
-from localpolicy.report.table import NOTHING, Cell, Table, cells, number, share_with_error, with_error
+from localpolicy.report.numbers import NOTHING, number, share_with_error, with_error
+from localpolicy.report.table import Cell, Table, cells
 from localpolicy.runs.run import Run
 
 

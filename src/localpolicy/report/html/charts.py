@@ -20,7 +20,8 @@ import altair as alt
 from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, PolicyInfo, Section
 from localpolicy.report.html.page import table
-from localpolicy.report.table import NOTHING, Cell, Column, Table, ends
+from localpolicy.report.numbers import NOTHING, ends
+from localpolicy.report.table import Cell, Column, Table
 
 OBJECTIVES = {
     "mle": ("#6b7078", "circle"),

@@ -24,7 +24,7 @@ from localpolicy.report.html.charts import (
     style_of,
     words,
 )  # fmt: skip
-from localpolicy.report.table import decimals, fixed, floor_text, interval_text, joined, known
+from localpolicy.report.numbers import decimals, fixed, floor_text, interval_text, joined, known
 
 HEIGHT = 420
 SAID = 6  # names in a caption

@@ -14,7 +14,7 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, PolicyInfo, Section
 from localpolicy.report.html import charts
 from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, style_of, styled
-from localpolicy.report.table import decimals, interval_text, known, short
+from localpolicy.report.numbers import decimals, interval_text, known, short
 
 HEIGHT = 230
 RULES = {"logp": "held-out log-likelihood", "-1*return_error": "minus the held-out squared error to the return"}

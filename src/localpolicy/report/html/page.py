@@ -16,7 +16,8 @@ from markupsafe import Markup, escape
 
 from localpolicy.errors import ConfigError
 from localpolicy.report.contents import Contents
-from localpolicy.report.table import Table, percent
+from localpolicy.report.numbers import percent
+from localpolicy.report.table import Table
 from localpolicy.runtime.files import whole_file, write_text
 
 # Colours of a notebook: its own paper and ink, light or dark.

@@ -13,14 +13,7 @@ from localpolicy.measure.summary import COLD
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.html import charts
 from localpolicy.report.html.charts import Chart, Datum, SeriesStyle, drawn, layer, shortened, style_of, styled
-from localpolicy.report.table import (
-    decimals,
-    fixed,
-    floor_text,
-    interval_text,
-    known,
-    percent,
-)  # fmt: skip
+from localpolicy.report.numbers import decimals, fixed, floor_text, interval_text, known, percent
 
 ROW = 44  # pixels
 TALLEST = 0.86  # of a row
