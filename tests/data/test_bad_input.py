@@ -82,12 +82,12 @@ def test_a_bad_row_is_found_in_the_right_file(tmp_path: Path) -> None:
     assert f"{tmp_path / 'log' / 'b.csv'}, row 11" in refused("item_id is empty", tmp_path / "log", tmp_path)
 
 
-@pytest.mark.parametrize("odd", ["0105", "105.0", "+105", "x105", "99999999999999999999"])
+@pytest.mark.parametrize("odd", ["0105", "105.5", "+105", "x105", "-0", str(2**63)])
 def test_ids_that_would_collide_as_integers_are_refused(tmp_path: Path, odd: str) -> None:
     rows = random_log(events=1500)
     rows[1400]["item_id"] = odd
     log = write_csv(tmp_path / "log.csv", rows)
-    refused("row 1401: item_id is not a plain integer", log, tmp_path)
+    refused('row 1401: item_id is no whole number of 8 bytes.*ids="text"', log, tmp_path)
     assert odd in prepare("events", [log], out=tmp_path / "data", ids="text").catalogue.column("item_id").to_pylist()
 
 

@@ -62,6 +62,7 @@ CASES: dict[str, tuple[list[dict], dict]] = {
     "impressions": (impressions(), {"duplicates": "consecutive"}),
     "text": (with_text_ids(), {}),
     "large": ([*random_log(events=1500), {**random_log()[0], "sequence_id": 2**40, "item_id": -(2**31) - 1}], {}),
+    "floats": ([{**row, "item_id": float(row["item_id"])} for row in random_log()], {}),
     "rows": ([{k: v for k, v in row.items() if k != "timestamp"} for row in random_log()], {}),
 }
 
@@ -81,6 +82,14 @@ def test_the_bytes_are_equal(tmp_path: Path, session: Any, name: str) -> None:
     spark = prepare("events", [tmp_path / "log"], out=tmp_path / "spark", engine="spark", spark=session, **settings)
     assert decisive(spark) == decisive(duck)  # digests of every file among it
     spark.verify()
+
+
+def test_ids_of_text_files_are_the_same_integers(tmp_path: Path, session: Any) -> None:
+    rows = [{**row, "item_id": f"{2**62 + row['item_id']}.0"} for row in random_log()]
+    log = write_csv(tmp_path / "log.csv", rows)
+    made = [prepare("events", [log], out=tmp_path / e, engine=e, spark=session, threads=1) for e in ("duckdb", "spark")]
+    assert decisive(made[0]) == decisive(made[1])
+    assert {2**62 + row["item_id"] for row in random_log()} == set(made[1].catalogue["item_id"].to_pylist())
 
 
 def test_original_text_files_and_bad_rows(tmp_path: Path, session: Any) -> None:

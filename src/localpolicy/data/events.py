@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from localpolicy.data.event_codes import EventCodes
-from localpolicy.data.reading import ROW, ROW_NUMBER, IdType, Raw, Reading, alias, joined
+from localpolicy.data.reading import MOST_EXACT, ROW, ROW_NUMBER, IdType, Raw, Reading, alias, joined, text_of
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, milliseconds
 
@@ -136,7 +136,10 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         table = self.raw.table
         if column not in table.columns:
             return None
-        parts = [self._position() if name == ROW else alias(table, name) for name in table.parts(table.columns[column])]
+        names = table.parts(table.columns[column])
+        parts = [self._position() if name == ROW else alias(table, name) for name in names]
+        if len(names) > 1 and column in ("sequence_id", "item_id"):
+            parts = [text_of(part, self.raw.kind_of(name)) for part, name in zip(parts, names, strict=True)]
         return joined(parts)
 
     def _position(self) -> str:
@@ -160,20 +163,28 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         return f"{short}.code", f" LEFT JOIN {table} {short} ON {text} = {short}.{named}"
 
     def _id(self, column: str, wanted: IdType, narrow: Collection[str]) -> str:
-        value = self.value(column)
-        raw = self._reads(f"raw_{column}", f"{value}")
+        value, kind = f"{self.value(column)}", self.raw.type_of(column)
+        raw = self._reads(f"raw_{column}", value)
         self._must(f"{raw} IS NOT NULL", f"{column} is empty")
+        if kind == "float":  # by its text: DuckDB believes a file's statistics, which leave NaN out
+            self._must(f"LOWER(CAST({raw} AS STRING)) <> 'nan'", f"{column} is empty")
         if wanted == "text":
-            return self._reads(column, f"CAST({value} AS STRING)")
-        number = self._reads(column, f"TRY_CAST({value} AS {'INT' if column in narrow else 'BIGINT'})")
-        if self.raw.type_of(column) == "text":
-            # 7, 07 and 7.0 are three ids that one integer would stand for.
-            reason = f"{column} is not a plain integer, as the first are, and could collide with another (see --ids)"
-            self._must(f"CAST({number} AS STRING) = {raw}", reason)
-        else:
-            wide = f"{column} does not fit 8 bytes with a sign: read ids as text (see --ids)"
-            self._must(f"({raw} <= {2**63 - 1} AND {raw} >= {-(2**63)})", wide)
-            self._must(f"{number} = {raw}", f"{column} is not a whole number, and could collide with another once cast")
+            return self._reads(column, text_of(value, kind))
+        size = "INT" if column in narrow else "BIGINT"
+        if kind == "text":
+            # 7 and 7.0 are one whole number; 7 and 07 are two ids that one integer would stand for.
+            bare = f"CASE WHEN {value} LIKE '%.0%' THEN REGEXP_REPLACE({value}, '[.]0+$', '') ELSE {value} END"
+            number = self._reads(column, f"TRY_CAST({bare} AS {size})")
+            reason = f"{column} is no whole number of 8 bytes, as the first are: read all of them as text (--ids text)"
+            self._must(f"CAST({number} AS STRING) = {self._reads(f'bare_{column}', bare)}", reason)
+            return number
+        number = self._reads(column, f"TRY_CAST({value} AS {size})")
+        if kind == "float":
+            rounded = f"{column} is a float beyond 2^53, where one stands for several ids: store integers or text"
+            self._must(f"ABS({raw}) <= {MOST_EXACT}", rounded)
+        wide = f"{column} does not fit 8 bytes with a sign: read ids as text (--ids text)"
+        self._must(f"({raw} <= {2**63 - 1} AND {raw} >= {-(2**63)})", wide)
+        self._must(f"{number} = {raw}", f"{column} is not a whole number, as ids in floats must be (or --ids text)")
         return number
 
     def _event(self) -> str:

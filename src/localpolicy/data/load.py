@@ -76,7 +76,8 @@ def load(
             raise DataError(_first_bad_row(engine, selects, problems, scratch))
         if unusable > sum(problems.values()):  # other ids do not fit the 4 bytes that the first ones need
             counts = fill()
-            counts.pop(None, 0)
+            left = counts.pop(None, 0) - sum(problems.values())
+            assert left == 0, f"{left:,} rows are unusable, and no check says why"
         engine.view("usable", "SELECT * FROM loaded WHERE event IS NOT NULL")
     else:
         engine.view("usable", "SELECT * FROM loaded")

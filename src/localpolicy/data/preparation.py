@@ -271,15 +271,15 @@ class Preparation:
         return cuts
 
     def _say_near_duplicates(self, reading: Reading) -> None:
-        """Ids that differ in spaces or capitals alone are kept apart, and told."""
+        """Ids that differ in spaces, capitals or a '.0' alone are kept apart, and told."""
         for what, table, kind in (("item", "items", reading.item_id), ("sequence", "sequences", reading.sequence_id)):
             if kind != "text":
                 continue
             count, one, other = self.engine.rows(sql.near_duplicates(table, f"{what}_id"))[0]
             if count:
                 log.warning(
-                    f"{count:,} {what} ids differ from another in spaces or capitals alone ({one!r} and {other!r}): "
-                    "they are kept apart. If they are one, trim them in the log"
+                    f"{count:,} {what} ids differ from another in spaces, capitals or '.0' alone ({one!r} and "
+                    f"{other!r}): they are kept apart. If they are one, write them alike in the log"
                 )
 
 

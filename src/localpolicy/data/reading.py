@@ -6,6 +6,7 @@ row, and is named.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,8 +24,11 @@ COLUMNS = (
 REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
 SAMPLE = 1000  # rows looked at
+MOST_EXACT = 2**53  # beyond it a float stands for several whole numbers
 ROW = "\0row"  # in place of a column: a row's number. No file has a column of that name
 ROW_NUMBER = "_row"  # its name in SQL, beside c0, c1, …: order where a log has no times, a sequence where it has none
+
+WHOLE = re.compile(r"(-?[0-9]{1,19})(?:[.]0+)?")
 
 IdType = Literal["integer", "text"]
 
@@ -32,6 +36,15 @@ IdType = Literal["integer", "text"]
 def alias(table: SourceTable, column: str) -> str:
     """The name a raw column has in SQL: c0, c1, …, so that no engine's quoting matters."""
     return f"c{table.place(column)}"
+
+
+def text_of(value: str, kind: str) -> str:
+    """SQL of an id as a text. A whole number has one, be it stored as an integer or as a float: 14, never 14.0."""
+    text = f"CAST({value} AS STRING)"
+    if kind != "float":
+        return text
+    whole = f"{value} = FLOOR({value}) AND ABS({value}) <= {MOST_EXACT}"
+    return f"CASE WHEN {whole} THEN CAST(CAST({value} AS BIGINT) AS STRING) ELSE {text} END"
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -109,7 +122,10 @@ class Raw:
         """The type of the raw column behind one of ours."""
         if column not in self.table.columns:
             return "text"  # a constant; a column of the log may have no name at all
-        theirs = self.table.columns[column]
+        return self.kind_of(self.table.columns[column])
+
+    def kind_of(self, theirs: str) -> str:
+        """The type of a raw column."""
         return "integer" if theirs == ROW else self.types.get(theirs, "text")  # joined columns are text
 
 
@@ -159,7 +175,11 @@ class Reading:
 
 
 def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
-    """Integers, unless a table says or shows otherwise. Text in Parquet was declared; in CSV all is text."""
+    """Integers, unless a table says or shows otherwise. Text in Parquet was declared; in CSV all is text.
+
+    So a log has the same ids however it is stored. Whole numbers of 8 bytes are integers, written 14 or 14.0 (which is
+    what pandas makes of integers with gaps); a column with any other text (007, 14.5, A7) is text throughout.
+    """
     if config.ids == "text":
         return "text"
     for raw in raws:
@@ -168,13 +188,15 @@ def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
         if raw.type_of(column) != "text":  # UUIDs, times and truth values are ids as they are written
             return "text"
         declared = raw.table.format == "parquet" or column not in raw.sample
-        if declared or (config.ids == "auto" and not all(map(_plain_integer, raw.sample[column]))):
+        if declared or (config.ids == "auto" and not all(map(_is_integer, raw.sample[column]))):
             return "text"
     return "integer"
 
 
-def _plain_integer(text: str) -> bool:
-    return text.isascii() and text.removeprefix("-").isdecimal() and len(text) < 19 and str(int(text)) == text
+def _is_integer(text: str) -> bool:
+    """Whether a text is a whole number of 8 bytes, written as its integer is or with zeros behind a point."""
+    integer = WHOLE.fullmatch(text)
+    return integer is not None and str(int(integer[1])) == integer[1] and -(2**63) <= int(integer[1]) < 2**63
 
 
 def _is_narrow(sample: Sequence[Any] | None) -> bool:

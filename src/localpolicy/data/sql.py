@@ -180,8 +180,9 @@ FROM ({KEYS_BY_COLUMN}) k"""
 
 
 def near_duplicates(table: str, column: str) -> str:
-    """Ids of a table that are another one's but for spaces and capitals: how many, and two of them."""
-    same = f"SELECT LOWER(TRIM({column})) AS word, MIN({column}) AS one, MAX({column}) AS other FROM {table} GROUP BY 1"
+    """Ids of a table that are another one's but for spaces, capitals and 7.0 for 7: how many, and two of them."""
+    word = f"REGEXP_REPLACE(LOWER(TRIM({column})), '[.]0+$', '')"
+    same = f"SELECT {word} AS word, MIN({column}) AS one, MAX({column}) AS other FROM {table} GROUP BY 1"
     return f"SELECT COUNT(*), MIN(one), MIN(other) FROM ({same} HAVING COUNT(DISTINCT {column}) > 1) d"
 
 

@@ -18,7 +18,7 @@ from localpolicy.runtime.full_disk import says_full
 
 ROWS_PER_BATCH = 1 << 20
 TYPES = {
-    r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)": "integer",
+    r"U?(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT)|DECIMAL\(\d+,0\)": "integer",  # warehouses write ids as decimals
     r"FLOAT|DOUBLE|DECIMAL.*": "float",
     r"VARCHAR|ENUM.*": "text",
     r"TIMESTAMP.*": "timestamp",

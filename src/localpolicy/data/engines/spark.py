@@ -81,7 +81,7 @@ class Spark:
         with _errors():
             frame = self._parquet(table, rows=rows) if table.format == "parquet" else self._csv(table, rows=rows)
             frame.createOrReplaceTempView(view)
-        kinds = {name: TYPES.get(kind.split("(")[0], "other") for name, kind in frame.dtypes}
+        kinds = {name: _kind(kind) for name, kind in frame.dtypes}
         return {name: kinds[f"c{number}"] for number, name in enumerate(table.names)}
 
     def _parquet(self, table: SourceTable, *, rows: bool) -> DataFrame:
@@ -169,6 +169,11 @@ class Spark:
     def close(self) -> None:
         if self._started:
             self._parent.stop()
+
+
+def _kind(sql_type: str) -> str:
+    """What our SQL calls a type; warehouses write whole numbers as decimals."""
+    return "integer" if re.fullmatch(r"decimal\(\d+,0\)", sql_type) else TYPES.get(sql_type.split("(")[0], "other")
 
 
 def _literal(file: Path) -> str:
