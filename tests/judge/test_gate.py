@@ -7,18 +7,24 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import typer
-from gate_examples import made
+from gate_examples import made, small_config
 from typer.testing import CliRunner
 
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.cli.options import complete
+from localpolicy.data.store import Prepared
+from localpolicy.errors import RunError
 from localpolicy.judge import claims
-from localpolicy.judge.gate import Gate, GateRules
+from localpolicy.judge.gate import Gate, GateRules, gate
 from localpolicy.judge.gate_grounds import reference_fit_check
 from localpolicy.judge.gate_ranks import baselines_check, gain_check
+from localpolicy.measure.run import evaluate
 from localpolicy.measure.significance import ENOUGH, LEAST
 from localpolicy.report.gate import gate_headline
+from localpolicy.runs.config import Config
+from localpolicy.training.train import train
 
 app = typer.Typer()
 app.command()(complete(gate_verb))
@@ -151,3 +157,20 @@ def test_the_verb_gives_three_exit_codes(place, tmp_path):
     assert code(f"{{{lenient}, min_gain: -1}}") == 0
     assert code(f"{{{lenient}, min_gain: 1}}") == 3
     assert code(f"{{{lenient}, min_sequences: 100000}}") == 4
+
+
+def test_positions_before_the_window_are_said_and_other_windows_refused_with_a_remedy(place, tmp_path):
+    data, short = Prepared(place / "data"), {"data": {"length": 2}}
+    for seed in (0, 1):
+        config = Config.parse(small_config(seed=seed, epochs=1).model_dump() | short)
+        train(data, out=tmp_path / f"short{seed}", config=config)
+    alone = evaluate(tmp_path / "short0", out=tmp_path / "out")
+    # Of four actions the first has no history, and the second lies before the last two.
+    said = f"{len(data['test']):,} of {3 * len(data['test']):,} test positions lie before the last 2 actions"
+    assert [note for note in alone.settings["notes"] if said in note and "data.length=2" in note]
+    assert alone.to_dict()["settings"]["beyond_length"] == len(data["test"])
+    judged = gate(tmp_path / "short0", against=[tmp_path / "short1"])
+    assert len([note for note in judged.to_dict()["notes"] if said in note]) == 1
+    assert not evaluate(place / "mle0", out=tmp_path / "out").left_out
+    with pytest.raises(RunError, match=r"data.length: 2 and 4\n.*Train the other again with length=2"):
+        gate(tmp_path / "short0", against=[place / "mle0"])

@@ -57,6 +57,35 @@ def one_by_one(made, sequences, length, *, last=None, min_history=1, exclude=Fal
     return found
 
 
+@pytest.mark.parametrize(("length", "last", "min_history"), [(20, None, 1), (3, None, 1), (3, None, 0), (2, 4, 1)])
+def test_positions_before_the_window_are_counted(data, length, last, min_history):
+    made, sequences = policy(data, length=length), [[int(item) for item in each["item"]] for each in data["test"]]
+    windows = Windows(data, "test", WindowConfig(length=length, last=last))
+    scored = len(score(made, windows, events=data.events, min_history=min_history))
+    wanted = [
+        step
+        for sequence in sequences
+        for step in range(max(0, len(sequence) - (last or len(sequence))), len(sequence))
+        if step >= min_history
+    ]
+    assert windows.beyond(min_history) == len(wanted) - scored
+    assert (windows.beyond(min_history) > 0) == (length < 20)
+    some = windows.only(np.arange(3))
+    assert some.beyond(min_history) + len(score(made, some, events=data.events, min_history=min_history)) == sum(
+        max(0, min(len(sequence) - min_history, last or len(sequence))) for sequence in sequences[:3]
+    )
+
+
+def test_rows_that_are_history_alone_are_no_positions_before_the_window(tmp_path):
+    sequences = random_sequences(30, ITEMS)
+    events = [[step % 2 for step in range(len(sequence))] for sequence in sequences]
+    names = ["context", "click"]
+    data = log(tmp_path / "data", sequences, events=events, items=ITEMS, names=names)
+    windows = Windows(data, "test", WindowConfig(length=3))
+    scored = len(score(policy(data, length=3), windows, events=names))
+    assert scored > 0 and windows.beyond(1) == sum(map(sum, events)) - scored
+
+
 @pytest.mark.parametrize(
     ("length", "last", "min_history", "exclude"),
     [(20, None, 1, False), (20, None, 0, False), (4, None, 1, False), (20, 2, 1, False), (20, None, 1, True)],

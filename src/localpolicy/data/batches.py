@@ -109,6 +109,20 @@ class Windows:
         """How many positions a whole pass scores."""
         return sum(len(batch.scored) for batch in self.in_order(8192))
 
+    def beyond(self, min_history: int) -> int:
+        """How many positions a whole pass leaves out for lying before their sequence's window."""
+        histories = self._numbers(torch.arange(len(self), device=self.device))
+        start, stop = self.offsets[histories], self.offsets[histories + 1]
+        first = torch.minimum(start + min_history, stop)
+        if self.config.last is not None:
+            first = torch.maximum(first, stop - self.config.last)
+        end = torch.maximum(stop - self.config.length, first)
+        if self.context is None:
+            return int((end - first).sum())
+        chosen = (self.arrays["event"] != self.context).long().cumsum(0)
+        before = torch.cat([chosen.new_zeros(1), chosen])
+        return int((before[end] - before[first]).sum())
+
     def cut(self, sequences: Tensor) -> Batch:
         """The batch of these histories (indices [B])."""
         start, stop = self.offsets[sequences], self.offsets[sequences + 1]

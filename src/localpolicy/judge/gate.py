@@ -146,7 +146,7 @@ def gate(
     training = training_check(evaluation, popular, trained, rules)
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, split)]
-    notes += [SELF_CHOSEN] if metric == LIKED else []
+    notes += [*([SELF_CHOSEN] if metric == LIKED else []), *evaluation.left_out]
     return Gate(
         without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,
         tuple(dict.fromkeys(notes)), old is not None and old.estimates_logging, question, log_days(prepared),

@@ -147,10 +147,18 @@ def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
             raise RunError(
                 f"{first.name} and {other.name} cannot be compared; they differ in\n"
                 + "\n".join(lines)
-                + "\nTrain both on the same prepared data with the same windows."
+                + f"\n{_remedy(first, different)}"
             )
         if not first.policy.items["item_id"].equals(other.policy.items["item_id"]):
             raise RunError(f"{first.name} and {other.name} cannot be compared: they know different items.")
+
+
+def _remedy(first: Candidate, different: Sequence[str]) -> str:
+    """What makes the other comparable with the first."""
+    if DATA in different:
+        return "Train both on the same prepared data with the same windows."
+    asked = " ".join(f"--set {name}={'null' if first.facts[name] is None else first.facts[name]}" for name in different)
+    return f"Positions of other windows are not the same ones. Train the other again with {asked}."
 
 
 def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:

@@ -100,6 +100,18 @@ class Evaluation(Result):
         return share
 
     @property
+    def left_out(self) -> list[str]:
+        """How many positions were not measured for lying before the window, in words; empty where all were."""
+        beyond, length = self.scores.settings.get("beyond_length", 0), self.scores.settings.get("length")
+        if not beyond:
+            return []
+        return [
+            f"{beyond:,} of {len(self.scores) + beyond:,} {self.settings['split']} positions lie before the last "
+            f"{length} actions of their sequence, the window that the run reads (data.length={length}), and are not "
+            "measured: a larger data.length in training would measure them"
+        ]
+
+    @property
     def js(self) -> np.ndarray | None:
         """JS at each position [n], the mean over the references."""
         if self.divergence is None:

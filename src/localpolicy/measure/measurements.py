@@ -139,6 +139,7 @@ def measure(
                 **config.model_dump(mode="json"),
                 "length": window.length,
                 "last": window.last,
+                "beyond_length": scores.settings["beyond_length"],
                 "seed": candidate.origin.seed,
             },
         )

@@ -63,7 +63,9 @@ def evaluate(
         imputation=None if imputation is None else imputation_at(imputation, prepared),
         people=people_of(each.policy for each in (candidate, *references)),
     )[candidate.name]
-    evaluation = replace(evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": notes})
+    evaluation = replace(
+        evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": [*notes, *evaluation.left_out]}
+    )
     if (world_folder := world_of(prepared, world)) is not None:
         evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(world_folder)))
     beside = run.folder.parent / f"{run.folder.name}.evaluation" if run.folder.is_file() else run.folder / "evaluation"

@@ -200,6 +200,7 @@ def score(
         "min_history": min_history,
         "length": windows.config.length,
         "last": windows.config.last,
+        "beyond_length": windows.beyond(min_history),
         "exclude_seen": exclude_seen,
         "lists": lists,
         **({"list_reward": "whole"} if windows.one_reward else {}),

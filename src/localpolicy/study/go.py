@@ -164,6 +164,7 @@ def carry_out(
     compared = list(dict.fromkeys([*references, chosen]))
     metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
     comparison = compare([*compared, *mine], against=references, data=data, device=device, config=metrics)
+    left_out += comparison.evaluations[0].left_out if verdict is None else []  # else the gate says it
     result = GoResult(guessed, data, plan, chosen, verdict, comparison, out, tuple(left_out))
     write_json(out / "verdict.json", result.to_dict())
     return result
