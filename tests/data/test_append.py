@@ -270,8 +270,16 @@ def test_ids_of_another_kind_are_refused(tmp_path: Path) -> None:
     yesterday, today = two_days()
     old = prepare("events", [write_parquet(tmp_path / "1.parquet", yesterday)], out=tmp_path / "old")
     today = [{**row, "item_id": f"x{row['item_id']}"} for row in today]
-    with pytest.raises(DataError, match="cannot be matched"):
+    with pytest.raises(DataError, match='whole numbers in .* and texts .*cannot be matched.*ids="text"'):
         prepare("events", [write_parquet(tmp_path / "2.parquet", today)], out=tmp_path / "new", append=old.path)
+    logs = [tmp_path / "1.parquet", tmp_path / "2.parquet"]
+    both = prepare("events", logs, out=tmp_path / "both", ids="text")
+    new = prepare("events", logs[1:], out=tmp_path / "new", append=old.path, ids="text")
+    assert new.catalogue.equals(both.catalogue) and stored(new) == stored(both)
+    like = prepare("events", logs[1:], out=tmp_path / "like", like=old.path, ids="text")
+    assert like.catalogue["item_id"].to_pylist()[: old.n_items] == [
+        str(i) for i in old.catalogue["item_id"].to_pylist()
+    ]
     with pytest.raises(LocalPolicyError, match="not a prepared data set"):
         prepare("events", [tmp_path / "2.parquet"], out=tmp_path / "new", append=tmp_path / "nowhere")
 

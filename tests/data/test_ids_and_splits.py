@@ -190,3 +190,8 @@ def test_a_column_says_the_split(tmp_path):
         prepare(rows, out=tmp_path / "no", split="flod")
     with pytest.raises(DataError, match="says neither train nor validation nor test"):
         prepare(rows.assign(fold="x"), out=tmp_path / "no", split="fold")
+
+
+def test_a_split_by_time_of_a_log_of_one_day_says_what_to_do(tmp_path):
+    with pytest.raises(DataError, match='train split has 0 sequences.*split="random"'):
+        prepare(frame(timestamp=lambda _: 86_400_000), out=tmp_path / "data", split="time")

@@ -174,3 +174,20 @@ def test_a_saved_baseline_stands_on_either_side(place, tmp_path):
     assert turned.evaluation.name == "knn" and turned.evaluation.divergence is not None
     with pytest.raises(ConfigError, match="did you mean 'item-kNN'"):
         fit_baseline("item-kn", place / "data", out=tmp_path / "other")
+
+
+def test_a_raw_log_is_not_taken_for_lists(place, tmp_path):
+    data = Prepared(place / "data")
+    who, items = data.sequence_ids("test").to_pylist()[:3], data.catalogue["item_id"].to_pylist()[:3]
+    for names, rest, reason in (
+        (("event", "timestamp"), ("view", 5), "it has event and timestamp, and none of probability, score, rank"),
+        (("rating",), (4,), "it has rating, and none of"),
+        (("event_type", "position"), ("view", 1), "it has event_type[.]"),
+    ):
+        log = tmp_path / f"{names[0]}.csv"
+        write_lists(log, [(*pair, *rest) for pair in zip(who, items, strict=True)], ["user_id", "item_id", *names])
+        with pytest.raises(DataError, match=f"looks like a log, not like lists: {reason}"):
+            compare([place / "mle0", log])
+    dated = tmp_path / "dated.csv"
+    write_lists(dated, [(*pair, 5, 1) for pair in zip(who, items, strict=True)], ["user_id", "item_id", "date", "rank"])
+    assert read_recorded(dated, data, "test").order == "rank"

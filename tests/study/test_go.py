@@ -19,7 +19,7 @@ from commands import invoked as lpi
 import localpolicy as lp
 from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.store import Prepared
-from localpolicy.errors import RunError
+from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.runs.run import Run
@@ -209,3 +209,27 @@ def test_what_is_judged_fits_the_time_that_is_left(tmp_path, monkeypatch):
     assert fitting(2) == int(left / (place.PASSES * 0.5)) < every, "as many sequences as the time allows"
     assert fitting(100) is None, "all of them"
     assert fitting(0.1) == 4, "and never none"
+
+
+def test_what_was_given_is_looked_at_before_any_work(tmp_path):
+    write_shop(tmp_path / "shop.csv", sessions=40)
+    (tmp_path / "nothing.csv").write_text("a,b\n1,2\n")
+    for given, reason in (
+        ({"own": tmp_path / "missing.csv"}, "missing.csv does not exist: expected a CSV or Parquet file of lists"),
+        ({"own": tmp_path / "nothing.csv"}, "no column item_id"),
+        ({"own": tmp_path / "shop.csv"}, "looks like a log, not like lists"),
+        ({"titles": tmp_path / "nothing.csv"}, "one of titles"),
+        ({"rules": tmp_path / "missing.yaml"}, "expected a YAML file of gate rules"),
+        ({"rules": {"max_jss": 1}}, "did you mean 'max_js'"),
+        ({"settings": ("model.wdith=3",)}, "did you mean 'width'"),
+        ({"device": "gpu7"}, "device: expected"),
+        ({"minutes": math.inf}, "minutes: expected a number above 0, got inf"),
+        ({"minutes": -1}, "minutes: expected a number above 0, got -1"),
+    ):
+        with pytest.raises(LocalPolicyError, match=reason):
+            lp.go(tmp_path / "shop.csv", out=tmp_path / "out", **given)
+        assert not (tmp_path / "out").exists(), given
+    lists = pandas.DataFrame({"user_id": ["nobody"], "item_id": ["p1"], "rank": [1]})
+    with pytest.raises(LocalPolicyError, match="no list is of a sequence of the test split"):
+        lp.go(tmp_path / "shop.csv", out=tmp_path / "out", own=lists)
+    assert not (tmp_path / "out" / "runs").exists()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from shop_logs import from_markdown, measured, write_shop
+from small_logs import write_small
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
@@ -412,6 +413,17 @@ def test_table_2_counts_what_is_there(made):
     counts = data.data.manifest["counts"]
     assert rows["# of sequences"][0] == f"{counts['sequences']:,}"
     assert rows["# of purchases"][0] == f"{counts['events']['purchase']:,}"
+
+
+def test_table_2_counts_events_that_the_paper_does_not_know(tmp_path):
+    data = DataSet("small", write_small(tmp_path / "data"), None, original=False)
+    counts = data.data.manifest["counts"]["events"]
+    rows = from_markdown(table2_table(data).markdown(), "Table 2: small")
+    assert rows["# of none"][0] == f"{counts['none']:,}"
+    many = {**data.data.manifest["counts"], "events": {f"{stars:g}": 1 + stars for stars in range(11)}}
+    data.data.manifest["counts"] = many
+    rows = from_markdown(table2_table(data).markdown(), "Table 2: small")
+    assert rows["# of other events"][0] == f"{sum(range(1, 12)):,}" and "# of 3" not in rows
 
 
 def test_the_true_value_stands_beside_each_point_and_each_policy(tmp_path):

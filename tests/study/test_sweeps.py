@@ -189,6 +189,8 @@ def test_mistakes_are_told_before_anything_is_trained(swept, tmp_path):
         ({"over": ["beta=0.1..1"]}, "is a range"),
         ({"search": "gird"}, "did you mean 'grid'"),
         ({"seeds": 0}, "at least 1"),
+        ({"max_js": -1.0}, "a number above 0, got -1"),
+        ({"max_js": float("nan")}, "a number above 0, got nan"),
     ):
         with pytest.raises(ConfigError, match=says):
             again(swept, out=tmp_path / "out", **options)

@@ -60,10 +60,12 @@ def compare(
     """Compare runs on the same positions, beside simple baselines, and say what differs between them.
 
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
+    from localpolicy.data.guess.log import read_titles
     from localpolicy.judge.compare import compare as measure
     from localpolicy.report.comparison import comparison_json
     from localpolicy.report.comparison_tables import comparison_tables
 
+    names = None if titles is None else read_titles(titles)  # now, not after everything is measured
     result = measure(
         runs,
         against=against or (),
@@ -78,10 +80,9 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
-        from localpolicy.data.guess.log import read_titles
         from localpolicy.report.comparison import write_comparison
 
-        write_comparison(result, html, titles=None if titles is None else read_titles(titles))
+        write_comparison(result, html, titles=names)
     write_and_print(
         tables, comparison_json(result) if json is not None else {}, json=json, markdown=markdown, latex=latex
     )

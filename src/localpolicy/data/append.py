@@ -134,12 +134,14 @@ def change(before: Prepared, after: Prepared) -> Iterator[str]:
         yield f"  {gone:,} items are no longer there: they do not pass the filters on all rows"
 
 
-def check_fits(data: Prepared, tables: Sequence[SourceTable], reading: Reading) -> None:
-    """Raise unless today's log has the ids and propensities of yesterday's."""
-    item_type = data.catalogue.schema.field("item_id").type
-    if (reading.item_id == "integer") != pa.types.is_integer(item_type):
+def check_fits(data: Prepared, tables: Sequence[SourceTable], reading: Reading, *, ids: str) -> None:
+    """Raise unless today's log has the ids and propensities of yesterday's. `ids` is what the user said of them."""
+    ours = "whole numbers" if pa.types.is_integer(data.catalogue.schema.field("item_id").type) else "texts"
+    theirs = "whole numbers" if reading.item_id == "integer" else "texts"
+    if ours != theirs and ids != "text":
         raise DataError(
-            f"item ids are {item_type} in {data.path} and {reading.item_id} in the new log: they cannot be matched."
+            f"item ids are {ours} in {data.path} and {theirs} in the new log: they cannot be matched. If that is "
+            "right, read all of them as texts (--ids text): 7 is then '7' in both."
         )
     logged = "propensity" in data["train"].arrays
     for table in tables:

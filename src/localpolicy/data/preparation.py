@@ -75,7 +75,7 @@ class Preparation:
         if self.config.split == "time" and not reading.has_time:
             raise ConfigError("split=time needs times, and this log has none: map a timestamp, or use split=random.")
         for other in filter(None, (earlier, model)):
-            check_fits(other, self.tables, reading)
+            check_fits(other, self.tables, reading, ids=self.config.ids)
         first = earlier is None and model is None
         codes = make_event_codes(engine, raws, reading, self.config, earlier=known, first=first)
         for other in filter(None, (earlier, model)):
@@ -139,7 +139,7 @@ class Preparation:
             cuts = cut_points(engine, config, known=known.get("cuts"))
             engine.table("sequences", sql.sequences(literals(cuts)))
         fields = tuple(name for name in fields if name != "split")
-        sizes = split_sizes(engine)
+        sizes = split_sizes(engine, config)
         engine.table(
             "numbered",
             sql.numbered(events_from, fields=fields, sequences=sum(sizes), last=last, first_place=first_place),

@@ -56,17 +56,20 @@ def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None
     return [_key_at(engine, total - validation - test), _key_at(engine, total - test)]
 
 
-def split_sizes(engine: Engine) -> list[int]:
+def split_sizes(engine: Engine, config: PrepareConfig) -> list[int]:
     """The number of sequences of each split; raises where one has too few."""
     counts = {int(split): int(count) for split, count in engine.rows(SPLIT_SIZES)}
     sizes = [counts.get(number, 0) for number in range(len(SPLITS))]
     for name, size in zip(SPLITS, sizes, strict=True):
         if size < FEWEST:
             listed = ", ".join(f"{name} {size:,}" for name, size in zip(SPLITS, sizes, strict=True))
-            raise DataError(
-                f"the {name} split has {size} sequences, fewer than {FEWEST} ({listed}). "
-                "Give a larger log, loosen the filters, or change --validation and --test."
-            )
+            remedy = "Give a larger log, loosen the filters, or change --validation and --test."
+            if config.split == "time":
+                remedy = (
+                    "Sequences are held out by when they end, and too many end at one time, as where times are days: "
+                    "hold them out at random (--split random), or cut elsewhere (--split-times)."
+                )
+            raise DataError(f"the {name} split has {size} sequences, fewer than {FEWEST} ({listed}). {remedy}")
     return sizes
 
 

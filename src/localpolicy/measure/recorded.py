@@ -98,6 +98,13 @@ class Recorded:
         return np.where(mine, latest, np.where(for_everyone >= 0, for_everyone, -1))
 
 
+def check_lists(path: Path | str) -> None:
+    """Raise now, before anything is trained beside them, where a file cannot be lists."""
+    if not Path(path).is_file():
+        raise DataError(f"{path} does not exist: expected a CSV or Parquet file of lists, one row per listed item.")
+    _named(_read(Path(path)), Path(path))
+
+
 def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
     """The lists of a file, for the sequences of one split."""
     path = Path(path)
@@ -182,6 +189,16 @@ def _named(table: pa.Table, path: Path) -> tuple[pa.Table, dict[str, str], list[
             f"and one of {', '.join(ORDERS)}; found {', '.join(names)}."
         )
     unread = [name for name in names if name not in called.values()]
+    logged = [*columns_meant(unread, ("event", "timestamp")).values()]
+    if ordered := [name for name in ORDERS if name in called]:
+        logged = [name for name in logged if plain(name).startswith("event")]  # a list may have a time
+    if logged:
+        lacks = "" if ordered else f", and none of {', '.join(ORDERS)}"
+        raise DataError(
+            f"{path} looks like a log, not like lists: it has {' and '.join(logged)}{lacks}. Expected one row per "
+            "listed item: whose list (sequence_id, user_id), item_id, and rank or score. Leave the other columns "
+            "out if these are lists. A log is prepared by lpi prepare, or judged by lpi go."
+        )
     notes = [f"{path.name}: the columns {', '.join(unread)} are not read"] if unread else []
     return pa.table({ours: table[theirs] for ours, theirs in called.items()}), called, notes
 

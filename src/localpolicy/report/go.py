@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,11 +21,14 @@ from localpolicy.data.guess.reading import Use
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.judge.gate_rules import GateRules, rules_of
 from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.recorded import check_lists, read_recorded
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.gate import gate_claims, gate_headline, gate_table
 from localpolicy.report.html.page import write_report
 from localpolicy.report.table import Table, cells
+from localpolicy.runs.config import Config
+from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go import GoResult, carry_out
@@ -69,10 +73,18 @@ def go(
     these, such as `duplicates="exact"` or `session_gap="30m"`.
     """
     preparing = _preparing(preparing)
+    if not 0 < minutes < math.inf:
+        raise ConfigError(f"minutes: expected a number above 0, got {minutes}.")
+    # All that was given is looked at now, not after an hour of training.
+    rules = None if rules is None else rules_of(rules)
+    Config.parse({"objective": {"name": "mle"}, "train": {"device": device_called(device)}}).with_changes(settings)
+    if titles is not None and not Path(titles).is_file():
+        raise DataError(f"{titles}, the titles of items, does not exist.")
+    names = None if titles is None else read_titles(titles)
+    if own is not None and not is_table(own):
+        check_lists(own)
     clock = Clock(time.monotonic() if started is None else started, minutes)
     folder = new_folder("go") if out is None else Path(out)
-    if titles is not None and not Path(titles).is_file():
-        raise DataError(f"{titles}, the titles of items, does not exist.")  # now, not after an hour of training
     ours = (*(folder / name for name in OURS), *folder.glob(f"*{COPY}"))  # a refused guess leaves the copy alone behind
     refuse_occupied(folder, force=any(path.exists() for path in ours))
     path, lists = _written(log, folder, "log"), None if own is None else _written(own, folder, "own lists")
@@ -107,6 +119,8 @@ def go(
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
+        if lists is not None:
+            read_recorded(lists, data, "test")  # raises where they are of other items or other people
         if bad := data.manifest["bad_rows"]:
             skipped = f"skipped: {', '.join(f'{count:,} rows ({problem})' for problem, count in bad.items())}"
             guessed = replace(guessed, unsure=(*guessed.unsure, skipped))
@@ -121,11 +135,13 @@ def go(
         result = carry_out(
             path, guessed, data, planned, folder, seed=seed, titles=called, own=lists, clock=clock,
             exclude_seen=exclude_seen,
-            rules=None if rules is None else rules_of(rules),
+            rules=rules,
         )  # fmt: skip
         for note in result.left_out:
             LOG.info("note: %s.", to_caller(note))
-        write_go(result, folder / "report.html", titles=None if called is None else read_titles(called, item=item))
+        if names is None and called is not None:
+            names = read_titles(called, item=item)
+        write_go(result, folder / "report.html", titles=names)
     return result
 
 

@@ -79,6 +79,7 @@ def _references(table: PaperTable) -> list[str]:
 # ---------------------------------------------------------------------- Table 2
 
 
+MOST_EVENTS = 10  # kinds of events that have a row each; ratings may have more
 SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of clicks", "purchase": "# of purchases"}
 
 
@@ -87,7 +88,13 @@ def table2_table(data: DataSet) -> Table:
     content = data.counts()
     counted, expected = content["found"], content["published"]
     there = {row["what"]: row for row in expected.get("counts", [])}
+    others = [
+        name for name in counted if name not in SHOWN and name not in there
+    ]  # events of a log that is not the paper's
+    if len(others) > MOST_EVENTS:
+        counted, others = {**counted, "other events": sum(counted[name] for name in others)}, ["other events"]
     names = [name for name in SHOWN if name in counted or name in there] + [name for name in there if name not in SHOWN]
+    names += others
     rows = []
     for name in names:
         title, row = SHOWN.get(name, f"# of {name}"), there.get(name)

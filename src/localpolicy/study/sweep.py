@@ -64,6 +64,8 @@ def sweep(
         raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
     if seeds < 1:
         raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
+    if max_js is not None and not 0 < max_js < math.inf:
+        raise ConfigError(f"--max-js must be a number above 0, got {max_js:g}.")
     if trials is not None and search != "optuna":
         raise ConfigError("--trials is for --search optuna; a grid has as many points as it lists.")
     if trials is not None and trials < 1:
@@ -168,8 +170,6 @@ def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, stud
     """A budget that noise alone would exceed means nothing."""
     if max_js is None:
         return
-    if not 0 < max_js < math.inf:
-        raise ConfigError(f"--max-js must be a number above 0, got {max_js:g}.")
     if floor is None:
         raise ConfigError(
             "--max-js needs the noise floor: name two --against runs that differ in their seed alone, or none."
