@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from localpolicy.errors import RunError
 from localpolicy.judge import claims
 from localpolicy.judge.gate import Gate, GateRules, gate
 from localpolicy.judge.gate_grounds import reference_fit_check
-from localpolicy.judge.gate_ranks import baselines_check, gain_check
+from localpolicy.judge.gate_ranks import baselines_check, events_check, gain_check, segment_check
 from localpolicy.measure.run import evaluate
 from localpolicy.measure.significance import ENOUGH, LEAST
 from localpolicy.report.gate import gate_headline
@@ -65,7 +66,8 @@ def test_three_answers():
     assert "(1 day of such a log)" in replace(more, days=0.2).sentence
     baseline = verdict_of("yes", "no", instead="item-kNN")
     assert "'item-kNN' does better. Deploy that one" in baseline.sentence
-    assert "'item-kNN'" in gate_headline(baseline).next_step, "what to do next agrees with the answer"
+    step = gate_headline(replace(baseline, data=Path("my data"))).next_step
+    assert "lpi train 'my data' --objective item-knn --out item-knn" in step, "what to do next agrees with the answer"
     said = verdict_of("yes", "cannot tell").to_dict()
     assert said["answer"] == "cannot tell" and said["checks"][0]["n"] == 300
     json.dumps(said, allow_nan=False)
@@ -117,6 +119,17 @@ def test_two_that_rank_everything_alike_have_no_interval():
     ranks = np.arange(1.0, 41.0)
     found = gain_check(made("new", ranks), made("old", ranks), "all.nDCG@20", GateRules())
     assert found.outcome == "no" and "rank everything alike" in found.because and "interval" not in found.because
+    assert (found.value, found.low, found.high, found.n) == (0.0, None, None, 40)
+    shown = gate_headline(Gate([found], made("new", ranks), made("old", ranks), GateRules())).numbers[0]
+    assert shown.value == "+0.0000" and " to " not in shown.meaning
+    for lost in (0.0, 0.02):
+        rules = GateRules(max_event_loss=lost, max_segment_loss=lost, min_segment=2)
+        several = events_check(made("new", ranks), made("old", ranks), "all.nDCG@20", ["click"], rules)
+        parts = segment_check(made("new", ranks), made("old", ranks), "all.nDCG@20", rules)
+        assert several.outcome == parts.outcome == "yes" and several.low is parts.low is None
+        assert "none of 1 changes" in several.because and "alike in all of them" in parts.because
+    moved = np.append(ranks[:-1], 1.0)
+    assert events_check(made("new", moved), made("old", ranks), "all.nDCG@20", ["click"], GateRules()).low is not None
 
 
 def test_a_reference_that_learned_nothing_measures_no_distance():

@@ -369,6 +369,7 @@ def test_without_propensities_rewards_weigh_the_ranks(runs):
     ndcg = np.where(scores.rank <= 20, 1 / np.log2(scores.rank + 1), 0.0)
     assert values.mean() == pytest.approx((ndcg * scores.reward).sum() / scores.reward.sum())
     assert checks["divergence"].outcome == "not asked" and "no budget" in checks["divergence"].because
+    assert "budget" not in checks["divergence"].plain + checks["divergence"].claim, "none was set"
     assert checks["value"].outcome == "not asked" and "no propensities" in checks["value"].because
     with pytest.raises(RunError, match="states no propensities"):
         gate(runs["interactions.lpi_rl2"], against=["log"])

@@ -19,7 +19,7 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.significance import Paired, holm, paired
 from localpolicy.report.comparison import comparison_section, write_comparison
-from localpolicy.report.comparison_words import comparison_claims, comparison_headline
+from localpolicy.report.comparison_words import _is_better, comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.html.page import write_report
 from localpolicy.runs.config import Config
@@ -233,12 +233,24 @@ def row(
 def said(
     *rows: Row, p: float = 0.5, floor: float | None = 0.04, unseen: tuple[str, ...] = ()
 ) -> tuple[Contents, dict[str, bool | None]]:
-    lead = SimpleNamespace(test=difference(0.2, p))
+    lead = SimpleNamespace(best="lpi", second="mle", test=difference(0.2, p))
+    data = {"digest": "d"}
     made = SimpleNamespace(
         main="click.nDCG@20",
         columns=["click.nDCG@20"],
         leads={"click.nDCG@20": lead} if len(rows) > 1 else {},
-        candidates=[SimpleNamespace(estimates_logging=row.objective == "mle") for row in rows],
+        candidates=[
+            SimpleNamespace(
+                estimates_logging=row.objective == "mle",
+                run=SimpleNamespace(folder=Path("my runs") / row.name, manifest={"data": data}),
+                beta=0.3 if row.name == "dial" else None,
+            )
+            for row in rows
+        ],
+        references=[SimpleNamespace(run=SimpleNamespace(folder=Path("my runs") / name)) for name in ("mle", "mle-1")],
+        data=SimpleNamespace(digests=("d",), path=Path("data-2")),
+        baseline=None,
+        gains={},
         notes=(),
         evaluations=rows,
         feature_gains=[],
@@ -263,7 +275,10 @@ def test_the_answer_says_whether_a_new_policy_is_better():
         "explains. It moves 3.0 times as far from the log as a retrained copy would."
     )
     assert [number.value for number in answer.numbers] == ["+0.0500", "0.12", "40.0 %"]
-    assert answer.next_step.startswith("Ask the gate (lpi gate lpi --against mle), then test it online")
+    pasted = "lpi gate 'my runs/lpi' --against 'my runs/mle' --against 'my runs/mle-1'"
+    assert answer.next_step.startswith(f"Ask the gate ({pasted}), then test it online")
+    dial = said(MLE, row("dial", "lpi_rl", 0.35, 0.12), p=0.01)[0].next_step
+    assert dial.startswith("Ask the gate (lpi gate 'my runs/dial' --against") and "--beta 0.3), then" in dial
     assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is True
     assert found["lpi differs from the log by more than seed noise"] is True
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06), p=0.06)
@@ -387,3 +402,18 @@ def test_a_baseline_that_is_not_there_is_refused(comparison, runs, tmp_path, mon
         main()
     assert left.value.code == 2 and "no policy 'none'" in capsys.readouterr().err
     assert not (tmp_path / "no.html").exists()
+
+
+def test_one_difference_has_one_interval():
+    """Before: the lead over μ̂ and the gain over μ̂ were one difference with two intervals, corrected otherwise."""
+    lead, gain = difference(0.2, 0.01), difference(0.2, 0.04)
+    made = SimpleNamespace(
+        main="click.nDCG@20", columns=["click.nDCG@20"], baseline="mle", gains={"lpi": {"click.nDCG@20": gain}},
+        leads={"click.nDCG@20": SimpleNamespace(best="lpi", second="mle", test=lead)},
+    )  # fmt: skip
+    section = section_of("", "", [MLE, row("lpi", "lpi_rl", 0.5, 0.12)], main=METRIC)
+    because = _is_better(made, section, section.policies[1]).because
+    assert f"over mle, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}" in because and "all gains shown" in because
+    made.baseline = "another"
+    because = _is_better(made, section, section.policies[1]).because
+    assert f"{lead.low:+.4f} to {lead.high:+.4f}" in because and "corrected for 1 columns" in because

@@ -89,6 +89,9 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
 }  # fmt: skip
 
 
+UNASKED = {"divergence": ("shown, not judged: no budget was set (max_js)", "how far it moves from the log")}
+
+
 def check(
     name: str, outcome: Outcome, because: str, value: float | None = None, low: float | None = None,
     high: float | None = None, n: int | None = None, needed: int | None = None, *, instead: str | None = None,
@@ -96,6 +99,8 @@ def check(
 ) -> Claim:  # fmt: skip
     """The gate's claim called `name`."""
     rule, claim = CHECKS[name]
+    if outcome == "not asked" and name in UNASKED:
+        (rule, claim), plain = UNASKED[name], ""
     return Claim(
         name, rule, HOLDS[outcome], claim, because, value, low, high, n, needed, instead, plain, unit,
         asked=outcome != "not asked",

@@ -150,7 +150,7 @@ def gate(
     return Gate(
         without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,
         tuple(dict.fromkeys(notes)), old is not None and old.estimates_logging, question, log_days(prepared),
-        None if candidate.run is None else candidate.run.manifest.get("policy_sha256"),
+        None if candidate.run is None else candidate.run.manifest.get("policy_sha256"), prepared.path,
     )  # fmt: skip
 
 

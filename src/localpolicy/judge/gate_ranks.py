@@ -28,15 +28,15 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
     )
     if rules.min_sequences <= sequences < ENOUGH:
         reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
-    outcome: Outcome = "cannot tell"
-    needed, plain = None, words["cannot tell"]
     if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
-        outcome, plain = "no", "the two rank everything alike"
         reason = (
             f"{name} {old.mean():.4f} of both, over {test.n:,} positions of {sequences:,} sequences. The two rank "
             "everything alike: nothing would change" + (f". Note: {said}" if said else "")
         )
-    elif (few := too_few(clusters, rules)) is not None:
+        return check("gain", "no", reason, 0.0, n=test.n, plain="the two rank everything alike")
+    outcome: Outcome = "cannot tell"
+    needed, plain = None, words["cannot tell"]
+    if (few := too_few(clusters, rules)) is not None:
         needed, told = few
         reason += told
     else:
@@ -83,6 +83,9 @@ def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> 
     if not len(mine):
         return check("agreement", "not asked", unmeasured(AGREEMENT), n=0)
     test = paired(mine, old, clusters, confidence=rules.confidence)
+    if test.alike:
+        reason = f"the two order rated items alike, {old.mean():.4f} of the pairs as the person did (n {test.n:,})"
+        return check("agreement", "yes", reason, 0.0, n=test.n)
     reason = (
         f"pairs of rated items ordered as the person rated them: {old.mean():.4f} -> {mine.mean():.4f}, difference "
         f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
@@ -120,6 +123,9 @@ def _no_sure_loss(name: str, values: Mapping[str, Values], allowed: float, rules
     """`values` of the new policy have the allowed loss added."""
     if not values:
         return check(name, "not asked", nothing)
+    if all(np.allclose(new - allowed, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):
+        count = max(len(new) for new, _, _ in values.values())
+        return check(name, "yes", f"none of {len(values)} changes: the two are alike in all of them", 0.0, n=count)
     tests = paired_family(values, confidence=rules.confidence)
     lost = {
         label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {test.holm_p:.2g})"

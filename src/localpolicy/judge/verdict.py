@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -35,6 +36,7 @@ class Gate(Result):
     question: Question = BY_RULE  # what was asked of the log
     days: float | None = None  # that the log spans, where it has times
     policy_sha256: str | None = None  # of the candidate's weights, where it is a run
+    data: Path | None = None  # the prepared data that they were measured on
 
     @property
     def answer(self) -> Answer:

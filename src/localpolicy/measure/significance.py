@@ -54,6 +54,11 @@ class Paired:
         return int(self.low > 0) - int(self.high < 0)
 
     @property
+    def alike(self) -> bool:
+        """Whether the two are equal at every position: an interval would only say that others were not seen."""
+        return self.se == 0 and abs(self.difference) < 1e-12
+
+    @property
     def stars(self) -> str:
         """The paper's marks, of the corrected p-value."""
         return stars(self.holm_p)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from localpolicy.judge.comparison import Comparison
@@ -45,11 +46,16 @@ def _is_better(comparison: Comparison, section: Section, best: PolicyInfo) -> Cl
     claim = f"{best.name} is better than the second best in {section.said(section.main)}, beyond chance"
     if lead is None:
         return Claim(section.main, TESTED, None, claim, "there is no second policy")
-    test = lead.test
+    test, family = lead.test, f"{len(comparison.columns)} columns"
+    if lead.second == comparison.baseline and comparison.main in comparison.gains.get(lead.best, {}):
+        # The gain that the page begins with: one difference has one interval.
+        test, family = comparison.gains[lead.best][comparison.main], "all gains shown"
     because = (
-        f"{test.difference:+.4f} over the second, 95 % interval {test.low:+.4f} to {test.high:+.4f}; "
-        f"p = {test.holm_p:.2g}, both corrected for {len(comparison.columns)} columns; {test.n:,} positions"
+        f"{test.difference:+.4f} over {lead.second}, 95 % interval {test.low:+.4f} to {test.high:+.4f}; "
+        f"p = {test.holm_p:.2g}, both corrected for {family}; {test.n:,} positions"
     )
+    if test.alike:
+        because = f"it equals {lead.second} at all {test.n:,} positions"
     return Claim(section.main, TESTED, test.sign > 0, claim, because)
 
 
@@ -168,7 +174,7 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
         return _screen(sentence, numbers, step)
     sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base, gain)}."
-    return _screen(f"{sentence} {_risk(section, best)}", numbers, _after_gain(section, best, base))
+    return _screen(f"{sentence} {_risk(section, best)}", numbers, _after_gain(comparison, section, best, base))
 
 
 def _screen(verdict: str, numbers: Sequence[KeyNumber], next_step: str) -> Contents:
@@ -221,13 +227,29 @@ def _after_simple(simple: PolicyInfo) -> str:
     )
 
 
-def _after_gain(section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
-    step = f"Ask the gate (lpi gate {best.name} --against {base.name}), then test it online on a small share of users."
+def _after_gain(comparison: Comparison, section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
+    command = _gate_command(comparison, section, best, base)
+    step = f"Ask the gate{command and f' ({command})'}, then test it online on a small share of users."
     if section.floor is None:
         step += " Train a second mle seed first, and give it with --against: without it the noise is unknown."
     if best.weights.get("effective_share", 1.0) < LEAST_EFFECTIVE:
         step += f" Its weights rest on less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β."
     return step
+
+
+def _gate_command(comparison: Comparison, section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
+    """What can be pasted; empty where one of the two lies in no folder."""
+    policies = (policy.name for policy in section.policies)
+    candidates = dict(zip(policies, comparison.candidates, strict=True))
+    new, against = candidates[best.name], [candidates[base.name], *comparison.references]
+    folders = list(dict.fromkeys(str(each.run.folder) for each in against if each.run is not None))
+    if new.run is None or candidates[base.name].run is None:
+        return ""
+    words = ["lpi", "gate", str(new.run.folder), *(word for folder in folders for word in ("--against", folder))]
+    words += [] if new.beta is None else ["--beta", f"{new.beta:g}"]
+    if new.run.manifest["data"]["digest"] not in comparison.data.digests:
+        words += ["--data", str(comparison.data.path)]
+    return shlex.join(words)
 
 
 def _gain_number(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired | None) -> KeyNumber:
@@ -238,7 +260,11 @@ def _gain_number(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Pai
     what = "How high the item that people took stands in the list; 1 is always first"
     if section.main == LIKED:
         what = "How well people liked, of what they rated, the item that is ranked first"
-    meaning = f"{what}. The difference is {gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
+    meaning = (
+        f"{what}. The two are equal at all {gain.n:,} positions."
+        if gain.alike
+        else f"{what}. The difference is {gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
+    )
     return KeyNumber(f"{gain.difference:+.4f}", name, meaning)
 
 

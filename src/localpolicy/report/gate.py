@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from localpolicy.judge.claims import Claim
@@ -26,7 +27,7 @@ REMEDY = {  # by the check that said no
     "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
     "divergence": "Or take a larger β, which moves less.",
 }
-INSTEAD = "Serve '{}' (lpi train DATA --objective '{}' saves it), or find out what it knows that the policy does not."
+INSTEAD = "Serve '{}' ({} saves it), or find out what it knows that the policy does not."
 NAMES = {
     "reward per answer": "gain in reward per answer",
     "gain": "gain in {metric}",
@@ -54,7 +55,11 @@ def gate_headline(verdict: Gate) -> Contents:
     told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
-    step = NEXT[verdict.answer] if instead is None else INSTEAD.format(instead, instead)
+    step = NEXT[verdict.answer]
+    if instead is not None:
+        name = instead.replace(" ", "-").lower()
+        saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
+        step = INSTEAD.format(instead, saves)
     step = GROUNDS.get(verdict.checks[0].figure, step)
     failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     if instead is None and len(failed) == 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -168,8 +169,9 @@ def sweep_contents(sweep: Sweep) -> Contents:
     if (share := _shares(chosen, "effective_share")) != NOTHING:
         meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
         numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))
-    run = f"runs/{chosen.seeds[0].name}"
-    step = f"Ask the gate whether to deploy it: lpi gate {run} --against the run that is deployed."
+    references = (("--against", str(Path("runs") / name)) for name in sweep.references)  # of others whole paths
+    words = ["lpi", "gate", f"runs/{chosen.seeds[0].name}", *(word for pair in references for word in pair)]
+    step = f"Ask the gate whether to deploy it, in the folder of this page: {shlex.join(words)}."
     return Contents(title, verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)
 
 

@@ -28,6 +28,8 @@ from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate, GateRules, gate
 from localpolicy.measure.baselines import BASELINES, fit_baseline
+from localpolicy.measure.estimate import as_json
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -62,12 +64,16 @@ class GoResult(Result):
         """The answer as one says it to somebody who decides."""
         if self.verdict is not None:
             return self.verdict.sentence
-        ranked = sorted(self.comparison.evaluations, key=lambda each: -each.estimate(RANKED).mean)
-        listed = ", ".join(f"{each.name} {each.estimate(RANKED).mean:.4f}" for each in ranked)
+        listed = ", ".join(f"{each.name} {each.estimate(RANKED).mean:.4f}" for each in self.ranked)
         return (
             "Nothing to decide: all events are worth the same, so no policy can earn more than another. Models ranked "
             f"by how high they place what people took ({RANKED}): {listed}."
         )
+
+    @property
+    def ranked(self) -> list[Evaluation]:
+        """The models by how high they place what people took, the best first."""
+        return sorted(self.comparison.evaluations, key=lambda each: -each.estimate(RANKED).mean)
 
     @property
     def said(self) -> str | None:
@@ -90,7 +96,10 @@ class GoResult(Result):
         """As OUT/verdict.json has it."""
         verdict = {} if self.verdict is None else self.verdict.to_dict()
         deploy = self.verdict is not None and self.verdict.deploy
-        return {**verdict, "answer": self.answer, "deploy": deploy, "sentence": self.sentence, "read": list(self.notes)}
+        content = {**verdict, "answer": self.answer, "deploy": deploy, "sentence": self.sentence}
+        if self.verdict is None:
+            content["ranked"] = [{"policy": each.name, **as_json(each.metrics["all"])} for each in self.ranked]
+        return {**content, "read": list(self.notes)}
 
     def to_arrow(self) -> pa.Table:
         """The comparison's numbers."""
