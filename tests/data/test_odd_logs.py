@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -222,7 +223,7 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path):
     with pytest.raises(DataError, match="time holds the time of day alone. Join date and time"):
         guess(written(tmp_path / "log.csv", "user,item,date,time", rows))
     (tmp_path / "log.jsonl").write_text('{"user": 1, "item": 2}\n')
-    for read in (guess, lp.prepare):
+    for read in (guess, partial(lp.prepare, out=tmp_path / "data")):
         with pytest.raises(DataError, match=r"is JSON.*read_json\('log.jsonl', lines=True\)"):
             read(tmp_path / "log.jsonl")
     rows = [(1, n % 5, ("view", "buy")[n % 2], 1_700_000_000 + n) for n in range(90)]

@@ -29,6 +29,7 @@ def test_an_outcome_is_whether_it_holds_and_whether_it_was_asked(outcome, holds,
 
 def test_a_fact_refuses_nothing_and_names_nothing_to_do():
     fact = check("baselines", "no", "it is worse", needed=400, instead="item-kNN").as_fact("the value decides")
+    assert fact.as_fact("the time was over") == fact, "one reason is enough"
     assert fact.outcome == "not asked" and fact.needed is None and fact.instead is None
     assert fact.because == "not asked, since the value decides: it is worse"
 

@@ -67,7 +67,7 @@ def split_sizes(engine: Engine, config: PrepareConfig) -> list[int]:
             if config.split == "time":
                 remedy = (
                     "Sequences are held out by when they end, and too many end at one time, as where times are days: "
-                    "hold them out at random (--split random), or cut elsewhere (--split-times)."
+                    "hold them out at random (--split random), or fewer of them (--validation, --test)."
                 )
             raise DataError(f"the {name} split has {size} sequences, fewer than {FEWEST} ({listed}). {remedy}")
     return sizes

@@ -47,7 +47,9 @@ class Claim:
         return "cannot tell" if self.holds is None else "yes" if self.holds else "no"
 
     def as_fact(self, why: str) -> Claim:
-        """The same as a fact that refuses nothing."""
+        """The same as a fact that refuses nothing; what was not asked before stays as it is."""
+        if not self.asked:
+            return self
         because = f"not asked, since {why}: {self.because}"
         return replace(self, asked=False, holds=None, because=because, needed=None, instead=None)
 
