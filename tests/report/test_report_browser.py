@@ -166,8 +166,9 @@ def test_a_notebooks_table_begins_where_its_cell_does(tmp_path: Path) -> None:
     why = "the gain's interval, said at length, so that the table is wider than its pane " * 4
     table = Table("DO NOT DEPLOY: improved instead of mle", ["check", "ok", "why"], [cells("gain", "NO", why)] * 3)
     page = tmp_path / "cell.html"
-    page.write_text(f'<body style="margin:0"><div id="cell" style="width:700px;margin-left:250px">'
-                    f"{table._repr_html_()}</div></body>")  # fmt: skip
+    lab = ".lab:not(.md) :is(td, th, tr) { text-align: right; vertical-align: middle; } .lab table { margin: auto; }"
+    page.write_text(f'<style>{lab}</style><body style="margin:0"><div id="cell" class="lab" '
+                    f'style="width:700px;margin-left:250px">{table._repr_html_()}</div></body>')  # fmt: skip
     with Browser(tmp_path / "profile") as browser:
         browser.open(page, width=1150)
         left = "document.querySelector('{}').getBoundingClientRect().left"
@@ -175,4 +176,10 @@ def test_a_notebooks_table_begins_where_its_cell_does(tmp_path: Path) -> None:
         assert browser.run(left.format("caption")) >= browser.run(left.format("#cell"))
         right = "document.querySelector('.scroll').getBoundingClientRect().right"
         assert browser.run(right) <= browser.run("document.querySelector('#cell').getBoundingClientRect().right")
+        words, mark = "document.querySelector('tbody td:last-child')", "document.querySelector('tbody td.number')"
+        assert browser.run(f"getComputedStyle({words}).textAlign") == "left", "JupyterLab's own rule says right"
+        assert browser.run(f"getComputedStyle({mark}).textAlign") == "right"
+        for width in (700, 330):  # words wrap, however narrow the pane is: nothing is cut
+            browser.run(f"document.querySelector('#cell').style.width = '{width}px'")
+            assert browser.run("document.querySelector('.scroll').scrollWidth") <= width
         browser.picture(tmp_path / "cell.png")

@@ -25,6 +25,13 @@ NOTEBOOK = (
     ":scope { --paper: inherit; --raised: #8881; --ink: inherit; --soft: #777; --line: #8884; --yes: #0b6b4f; "
     "--no: #a33a00; }"
 )
+# JupyterLab has rules of its own for tables in outputs, which are stronger than those of a page: texts to the right.
+OVER_THE_NOTEBOOK = """
+:scope:scope:scope table { margin: 0; table-layout: auto; }
+:scope:scope:scope :is(th, td) { text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+:scope:scope:scope .number { text-align: right; }
+:scope:scope:scope tbody th:first-child, :scope:scope:scope .words { min-width: 0; }
+"""
 
 
 def asset(name: str) -> str:
@@ -72,7 +79,7 @@ def tables_page(tables: Sequence[Table], *, title: str) -> str:
 def notebook(content: Table) -> str:
     """A table for a notebook: the page's own rules, kept to this one element."""
     rules = re.findall(r"/\* tables \*/(.*?)/\* end of tables \*/", asset("style.css"), re.DOTALL)
-    style = f"@scope (.localpolicy) {{ {NOTEBOOK} {''.join(rules)} }}"
+    style = f"@scope (.localpolicy) {{ {NOTEBOOK} {''.join(rules)} {OVER_THE_NOTEBOOK} }}"
     return f'<div class="localpolicy"><style>{style}</style>{table(content, identity="table")}</div>'
 
 
