@@ -237,3 +237,23 @@ def test_what_was_given_is_looked_at_before_any_work(tmp_path):
     with pytest.raises(LocalPolicyError, match="no list is of a sequence of the test split"):
         lp.go(tmp_path / "shop.csv", out=tmp_path / "out", own=lists)
     assert not (tmp_path / "out" / "runs").exists()
+
+
+def test_training_leaves_the_time_that_judging_takes(tmp_path, monkeypatch):
+    """Ten measurements against the estimates, each of which takes as long as two and a half validations."""
+    write_shop(tmp_path / "shop.csv", sessions=60)
+    guessed = guess(tmp_path / "shop.csv")
+    data = prepare_log(tmp_path / "shop.csv", tmp_path / "out", guessed, seed=0)
+    place, given = import_module("localpolicy.study.go"), []
+
+    def stop(jobs, **options):
+        given.extend(job.config.train.minutes * 60 for job in jobs)
+        raise InterruptedError
+
+    monkeypatch.setattr(place, "train_all", stop)
+    clock = SimpleNamespace(minutes=10.0, total=600.0, spent=0.0, left=540.0)
+    planned = Plan(make_plan(data, clock=clock, seed=0).config, None, 1, 1.0, 1.0, 2.0, (101,), False)
+    with pytest.raises(InterruptedError):
+        place.carry_out(tmp_path / "shop.csv", guessed, data, planned, tmp_path / "out", clock=clock)
+    judging = 10 * 2.5 * 2.0 * len(data["test"]) / len(data["validation"])
+    assert given == [pytest.approx(540 - judging - 2 * 2.0)], "a run ends with a validation or two"

@@ -34,7 +34,15 @@ from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_json, write_text
-from localpolicy.study.go_plan import IMPROVED, LEAST_TRAINING, PASSES, TRAINING_SHARE, Clock, Plan, affordable
+from localpolicy.study.go_plan import (
+    IMPROVED,
+    LEAST_TRAINING,
+    TRAINING_SHARE,
+    Clock,
+    Plan,
+    affordable,
+    judging_seconds,
+)
 from localpolicy.study.jobs import Job, train_all
 
 NOTHING = "nothing to decide"
@@ -127,7 +135,7 @@ def carry_out(
     validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over,
     and of a large test split as much is judged as the clock allows.
     """
-    config, judging = plan.config, _judging_seconds(data, plan, len(data["test"]))
+    config, judging = plan.config, judging_seconds(data, plan.scoring_seconds, len(data["test"]))
     until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
     write_text(out / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
     waiting = [
@@ -192,11 +200,6 @@ def _cut_short(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if run.out_of_time
     ]
-
-
-def _judging_seconds(data: Prepared, plan: Plan, sequences: int) -> float:
-    """How long judging on so many sequences takes, by the validation that was timed."""
-    return PASSES * plan.scoring_seconds * sequences / max(len(data["validation"]), 1)
 
 
 def with_seed(config: Config, seed: int) -> Config:

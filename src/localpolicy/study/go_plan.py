@@ -170,10 +170,10 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
         # Where even the fewest do not fit the clock ends the runs: the gate knows then why they have learned so little.
         epochs, seconds = max(fitting, min(FEWEST_EPOCHS, most)), together() * epoch * fitting
         config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
-    judged = min(len(data["test"]), FEWEST_JUDGED) / max(len(data["validation"]), 1)
+    judging = judging_seconds(data, scoring, min(len(data["test"]), FEWEST_JUDGED))
     runs = len(seeds) + (improve is not None)
-    passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT + PASSES * ALL_OF_IT * judged
-    least = clock.spent + passes * scoring + REPORT_SHARE * clock.total
+    passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT
+    least = clock.spent + passes * scoring + judging + REPORT_SHARE * clock.total
     if least > clock.total:
         notes.insert(
             0,
@@ -249,6 +249,11 @@ def epoch_seconds(data: Prepared, config: Config) -> tuple[float, float]:
             scoring = min(scoring, time.perf_counter() - began)
         whole = scoring * every / max(len(part), 1)
         return step * trainer.batches + whole, whole
+
+
+def judging_seconds(data: Prepared, scoring: float, sequences: int) -> float:
+    """How long judging on so many sequences takes, by the pass over the validation split that was timed."""
+    return PASSES * ALL_OF_IT * scoring * sequences / max(len(data["validation"]), 1)
 
 
 def affordable(data: Prepared, config: Config, run: Run, references: Sequence[Run], clock: Clock) -> int | None:
