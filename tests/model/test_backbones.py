@@ -179,14 +179,18 @@ def test_a_width_that_heads_do_not_divide_is_refused():
         Network(ModelConfig(width=8, heads=3), items=ITEMS, events=0, length=5)
 
 
-@pytest.mark.parametrize("blocks", [1, 2])
-def test_ends_alone_are_as_they_would_be_among_all_tokens(blocks):
+@pytest.mark.parametrize("histories", [[[1, 2, 3, 4, 5], [], [6]], [[1, 2], [3, 4], [5, 6]]])  # the latter fill a block
+@pytest.mark.parametrize(("blocks", "heads"), [(1, 1), (2, 1), (1, 2), (2, 4)])
+def test_ends_alone_are_as_they_would_be_among_all_tokens(histories, blocks, heads):
     torch.manual_seed(0)
-    network = Network(ModelConfig(width=8, blocks=blocks), items=9, events=1, length=4).eval()
-    ends = batch_of_histories([[1, 2, 3, 4, 5], [], [6]], length=4)
-    assert ends.ends_only and ends.previous_item.tolist() == [2, 3, 4, 5, -1, -1, 6]
+    config = ModelConfig(width=8, blocks=blocks, heads=heads)
+    network = Network(config, items=9, events=1, length=4).double().eval()
+    ends = batch_of_histories(histories, length=4)
+    assert ends.ends_only
     whole = network.hidden_without_dropout(replace(ends, ends_only=False))[ends.scored]
     torch.testing.assert_close(network.hidden_without_dropout(ends)[ends.scored], whole)
+    alone = [network.hidden_without_dropout(batch_of_histories([history], length=4))[-1] for history in histories]
+    torch.testing.assert_close(torch.stack(alone), whole)
 
 
 @pytest.mark.parametrize("name", ["os:system", "os:path", "builtins:dict", "localpolicy.errors:nearest"])

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from localpolicy.catalogue import BACKENDS, backend, chunks
-from localpolicy.catalogue.logits import DenseLogits
+from localpolicy.catalogue.logits import DenseLogits, Head
 from localpolicy.catalogue.without import Without
 from localpolicy.errors import DataError
+from localpolicy.model import lists as lists_module
 from localpolicy.model.lists import draw_lists
 
 P = [0.5, 0.25, 0.15, 0.1]
@@ -42,6 +43,34 @@ def test_the_k_best_are_exact(name, monkeypatch):
         torch.testing.assert_close(lists.log_probability, expected.values[:, :k], rtol=1e-11, atol=1e-12)
         assert lists.items == [[f"i{item}" for item in row] for row in lists.indices.tolist()]
         assert lists.propensity is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 300.0])  # of the latter e^score is beyond float32
+@pytest.mark.parametrize("half", [False, True])
+def test_linear_rows_are_read_in_parts(monkeypatch, scale, half):
+    """Seven rows, three at a time, each with its own forbidden items, are what one matrix of all scores gives."""
+    monkeypatch.setattr(lists_module, "CACHED", 3)
+    random = torch.Generator().manual_seed(1)
+    hidden, weight, bias = (torch.randn(*shape, generator=random) for shape in ((7, 4), (500, 4), (500,)))
+    hidden, weight = (hidden.bfloat16(), weight.bfloat16()) if half else (hidden, weight)
+    rows = Head(weight, scale * bias).logits(scale * hidden)
+    forbidden = [[], [5], [], [], [], list(range(0, 500, 2)), [499, 7]]
+    lists = draw_lists(
+        rows,
+        6,
+        ids=pa.array(range(500)),
+        forbidden=forbidden,
+        sample=False,
+        generator=None,
+        catalogue=backend("chunked"),
+    )
+    scores = rows.chunk(0, 500).float()
+    for row, items in enumerate(forbidden):
+        scores[row, items] = -torch.inf
+    expected = scores.log_softmax(1).topk(6)
+    torch.testing.assert_close(lists.log_probability, expected.values, rtol=2e-6, atol=2e-5)
+    torch.testing.assert_close(scores.log_softmax(1).gather(1, lists.indices), expected.values, rtol=2e-6, atol=2e-5)
+    assert all(not set(mine) & set(gone) for mine, gone in zip(lists.indices.tolist(), forbidden, strict=True))
 
 
 def test_forbidden_items_never_come_and_the_others_share_their_probability():

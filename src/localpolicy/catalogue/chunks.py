@@ -9,6 +9,7 @@ as the arithmetic.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.logits import Head, LinearLogits, Logits
 from localpolicy.catalogue.open_items import ClosedPairs, OpenLogits
 from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 
@@ -25,6 +26,8 @@ from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
 CHUNK = {"cpu": 1 << 19, "cuda": 1 << 27}
 # Numbers that may be kept from forward to backward, a fifth faster than forming them again: 128 MiB, 1 GiB of float32.
 KEEP = {"cpu": 1 << 25, "cuda": 1 << 28}
+
+LOG2E, LN2 = math.log2(math.e), math.log(2)
 
 # Sums of plain exponentials that are as exact as shifted ones, and whose products with weights cannot overflow.
 PLAIN = (1e-30, 1e30)
@@ -79,6 +82,21 @@ def like_of(rows: Logits) -> Tensor:
 
 def summing_type(like: Tensor) -> torch.dtype:
     return like.dtype if like.dtype.itemsize >= 4 else torch.float32
+
+
+def in_bits(rows: Logits) -> tuple[Logits, float]:
+    """The rows over log 2, so that e^row is a power of two: torch's exp2 takes a third of the time of its exp.
+
+    Linear rows are scaled by their hidden states and biases, which costs next to nothing; of others the factor, by
+    which their chunks are still to be multiplied, comes back.
+    """
+    if isinstance(rows, OpenLogits):
+        inner, factor = in_bits(rows.rows)
+        return OpenLogits(inner, rows.closed), factor
+    if isinstance(rows, LinearLogits) and rows.hidden.dtype.itemsize >= 4:  # half precision would be rounded twice
+        weight, bias = rows.head
+        return LinearLogits(rows.hidden * LOG2E, Head(weight, None if bias is None else bias * LOG2E)), 1.0
+    return rows, LOG2E
 
 
 class PlainSum:

@@ -1,12 +1,13 @@
 """The k largest of long rows, found through the maxima of groups of their columns.
 
-The k largest numbers of a row lie in the k groups whose maxima are largest: a number outside them is at most each of
-those k maxima. These groups are found in the same way, among the maxima. So one pass takes maxima, which is as fast as
-memory, and what is sorted are a few hundred numbers.
+The k-th largest of the groups' maxima is a border: k numbers reach it, so the k largest do. Few others do, and all of
+them lie in groups whose maximum reaches it. So one pass takes maxima, which is as fast as memory, and what is sorted
+are a few dozen numbers.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,11 +21,29 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     groups = columns // GROUP
     if groups < WORTH * k or scores.is_cuda:
         return scores.topk(k, dim=1)
-    # Group g holds columns g, g + groups, g + 2 groups, …: maxima are then taken over rows of a matrix, side by side.
-    whole = scores[:, : groups * GROUP].unflatten(1, (GROUP, groups))
-    best = largest(whole.amax(1), k)[1]
-    members = best[:, None, :] + torch.arange(0, groups * GROUP, groups, device=scores.device)[None, :, None]
-    rest = torch.arange(groups * GROUP, columns, device=scores.device).expand(rows, -1)
-    candidates = torch.cat([members.flatten(1), rest], dim=1)
-    value, chosen = scores.gather(1, candidates).topk(k, dim=1)
-    return value, candidates.gather(1, chosen)
+    fine = coarse = _maxima(scores, groups)
+    while coarse.shape[1] >= GROUP * WORTH * k:
+        coarse = _maxima(coarse, coarse.shape[1] // GROUP)
+    border = np.partition(coarse.numpy(), -k, axis=1)[:, -k, None]
+    row, group = np.divmod(np.flatnonzero(fine.numpy() >= border), groups)
+    members = group[:, None] + np.arange(0, columns, groups)
+    value = scores.numpy().reshape(-1).take(row[:, None] * columns + members, mode="clip")
+    reach = np.flatnonzero((value >= border[row]) & (members < columns))
+    row, column, value = row[reach // members.shape[1]], members.take(reach), value.take(reach)
+    count = np.bincount(row, minlength=rows)
+    if count.min() < k or count.max() > WORTH * k:  # what is not a number reaches no border; many equal numbers do
+        return scores.topk(k, dim=1)
+    side_by_side = np.arange(count.max()) < count[:, None]
+    found, where = np.full(side_by_side.shape, -np.inf, value.dtype), np.zeros(side_by_side.shape, np.int64)
+    found[side_by_side], where[side_by_side] = value, column
+    best, order = torch.from_numpy(found).topk(k, dim=1)
+    return best, torch.from_numpy(where).gather(1, order)
+
+
+def _maxima(scores: Tensor, groups: int) -> Tensor:
+    """Group g holds columns g, g + groups, g + 2 groups, …: maxima are then taken over rows of a matrix."""
+    whole = scores.shape[1] // groups * groups
+    maxima: Tensor = scores[:, :whole].unflatten(1, (-1, groups)).amax(1)
+    rest = scores[:, whole:]
+    torch.maximum(maxima[:, : rest.shape[1]], rest, out=maxima[:, : rest.shape[1]])
+    return maxima

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -46,13 +47,13 @@ def histories_of(given: Any, kind: pa.DataType) -> Histories:
         return _of_frame(given, kind)
     if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
         raise DataError(f"{EXPECTED}; got {table_name(given)}.")
-    histories, plain = [], {int if pa.types.is_integer(kind) else str}
+    plain = {int if pa.types.is_integer(kind) else str}
+    if set(map(type, given)) <= {list, tuple} and set(map(type, chain.from_iterable(given))) <= plain:
+        return Histories([*map(list, given)])  # as most are; to look at each item takes 20 times as long
     for number, history in enumerate(given):
         if isinstance(history, str | bytes | Mapping) or not hasattr(history, "__len__"):
             raise DataError(f"{EXPECTED}; history {number} is {shown(history)}. One history is a list too: [[…]].")
-        as_they_are = set(map(type, history)) <= plain  # most are; to look at each item takes 20 times as long
-        histories.append(list(history) if as_they_are else [_id(item, kind, number) for item in history])
-    return Histories(histories)
+    return Histories([[_id(item, kind, number) for item in history] for number, history in enumerate(given)])
 
 
 def _id(item: Any, kind: pa.DataType, number: int) -> Hashable:
@@ -156,9 +157,10 @@ def batch_from(
 ) -> Batch:
     """Histories of item ids (and what came of each) as a batch. Items that are not in `index` are left out."""
     if events is None:  # each counts as the first event
-        indices = [[*map(index.get, history)] for history in histories]
-        known = [[each for each in row if each is not None] for row in indices]
-        return batch_of_histories(known, length=length)
+        indices: Any = [[*map(index.get, history)] for history in histories]
+        if None in chain.from_iterable(indices):
+            indices = [[each for each in row if each is not None] for row in indices]
+        return batch_of_histories(indices, length=length)
     codes = {name: code for code, name in enumerate(names)}
     items, given_events = [], []
     for number, history in enumerate(histories):
@@ -201,13 +203,16 @@ def lists_from(
     def known(items: Sequence[Hashable]) -> set[int]:
         return {index[item] for item in items if item in index}
 
-    everything = set(range(len(policy.items))) if candidates is not None else set()
-    forbidden = []
-    for row, history in enumerate(histories):
+    def forbidden_of(row: int, history: Sequence[Hashable]) -> Sequence[int]:
         mine = known(exclude) | (known(history) if exclude_seen else set())
         mine |= known(exclude_each[row]) if exclude_each is not None else set()
         allowed = None if candidates is None else candidates[row]
-        forbidden.append(sorted(mine if allowed is None else mine | (everything - known(allowed))))
+        return sorted(mine if allowed is None else mine | (everything - known(allowed)))
+
+    everything = set(range(len(policy.items))) if candidates is not None else set()
+    forbidden: list[Sequence[int]] = [()] * len(histories)
+    if exclude_seen or exclude or exclude_each is not None or candidates is not None:
+        forbidden = [forbidden_of(row, history) for row, history in enumerate(histories)]
     generator = None if seed is None else torch.Generator().manual_seed(seed)
     return draw_lists(
         policy.logits(batch), k, ids=policy.items["item_id"], forbidden=forbidden, sample=sample, generator=generator,

@@ -7,7 +7,6 @@ j is then π(a_j) / (1 - Σ_{i<j} π(a_i)).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -17,18 +16,19 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.blocks import part_of
 from localpolicy.catalogue.capped import is_sharded
-from localpolicy.catalogue.chunks import like_of, scratch, summing_type
+from localpolicy.catalogue.chunks import LN2, in_bits, like_of, scratch, summing_type
 from localpolicy.catalogue.largest import largest
-from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.without import Without, changeable
 from localpolicy.data.item_features import kinds_of
 from localpolicy.errors import DataError
 from localpolicy.results import Result
 
-LOG2E = math.log2(math.e)
+PLAIN = 64  # 2^score up to which (and down to which) sums over a catalogue are as exact as those of shifted scores
 SHOWN = 3  # items of a list in a summary
-CACHED = 64  # rows that are scored together
+CACHED = 128  # rows that are scored together
 AT_ONCE = 1 << 23  # scores (32 MiB) up to which the best are taken from one matrix, formed once: twice as fast
 
 
@@ -73,12 +73,17 @@ class Lists(Result):
         return {"items": self.items, **named, "probability": probability, "propensity": propensity}
 
 
+def name_column(items: pa.Table) -> str | None:
+    """The first column that says what items are called."""
+    return next((name for name, kind in kinds_of(items).items() if kind == "name"), None)
+
+
 def names_of(items: pa.Table, at: Sequence[int] | None = None) -> list[str] | None:
     """What the items (or those `at` these places) are called, by the first column of names; None: nobody says.
 
     An item without a name is called by its id.
     """
-    column = next((name for name, kind in kinds_of(items).items() if kind == "name"), None)
+    column = name_column(items)
     if column is None:
         return None
     named = items.select([column, "item_id"])
@@ -89,9 +94,10 @@ def names_of(items: pa.Table, at: Sequence[int] | None = None) -> list[str] | No
 
 def with_names(lists: Lists, items: pa.Table) -> Lists:
     """The lists with what their items are called, where the item table says so."""
-    names, k = names_of(items, lists.indices.flatten().tolist()), lists.indices.shape[1]
-    if names is None:
+    if name_column(items) is None:
         return lists
+    names, k = names_of(items, lists.indices.flatten().tolist()), lists.indices.shape[1]
+    assert names is not None
     return replace(lists, names=[names[start : start + k] for start in range(0, len(names), k)])
 
 
@@ -136,22 +142,25 @@ class Perturbed:
         raise NotImplementedError
 
 
-def _parts(rows: Logits) -> list[Logits]:
-    """The rows in parts whose scores stay in the cache, where they can be cut."""
-    if not isinstance(rows, LinearLogits):
-        return [rows]
-    return [LinearLogits(hidden, rows.head) for hidden in rows.hidden.split(CACHED)]
-
-
-def _best(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
-    """The k best items of each row, and their log-probabilities."""
-    room = scratch(0, *rows.shape, like_of(rows))
-    scores = changeable(rows.chunk(0, rows.shape[1], out=room), room).to(summing_type(room))
-    best, index = largest(scores, k)
-    # In place, with the maximum m that is known already: log π(a) = (s_a - m) - log Σ e^{s - m}. As powers of two:
-    # torch computes these nearly three times as fast as exp.
-    shifted = torch.add(best[:, :1] * -LOG2E, scores, alpha=LOG2E, out=scores)
-    return index, best - best[:, :1] - shifted.exp2_().sum(1, keepdim=True).log()
+def _best(rows: Logits, k: int, forbidden: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """The k best items of each row, and their log-probabilities; a few rows at a time stay in the cache."""
+    bits, factor = in_bits(rows)
+    parts = []
+    for start in range(0, rows.shape[0], CACHED):
+        stop = min(rows.shape[0], start + CACHED)
+        part, gone = part_of(bits, start, stop), forbidden[start:stop]
+        part = Without.lists(part, gone) if any(gone) else part
+        room = scratch(0, *part.shape, like_of(part))
+        scores = changeable(part.chunk(0, part.shape[1], out=room), room).to(summing_type(room))
+        best, index = largest(scores, k)
+        top = best[:, :1]
+        # log π(a) = s_a - log Σ e^s; with s - max s, where powers of the scores themselves might overflow, or vanish.
+        if factor != 1 or top.abs().amax() > PLAIN:
+            scores.sub_(top).mul_(factor)
+            best = (best - top) * factor
+        parts.append((index, (best - scores.exp2_().sum(1, keepdim=True).log2()) * LN2))
+    index, log_probability = map(torch.cat, zip(*parts, strict=True))
+    return index, log_probability
 
 
 @torch.no_grad()
@@ -169,11 +178,11 @@ def draw_lists(
     left = rows.shape[1] - max((len(items) for items in forbidden), default=0)
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (items left after exclusions), got {k}.")
-    allowed: Logits = Without.lists(rows, forbidden) if any(forbidden) else rows
     propensity = None
-    if not sample and rows.shape[0] * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
-        index, log_probability = map(torch.cat, zip(*[_best(part, k) for part in _parts(allowed)], strict=True))
+    if not sample and 0 < min(rows.shape[0], CACHED) * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
+        index, log_probability = _best(rows, k, forbidden)
     else:
+        allowed: Logits = Without.lists(rows, forbidden) if any(forbidden) else rows
         _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
         normaliser = catalogue.logsumexp(allowed)
         log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)

@@ -191,12 +191,13 @@ class Network(nn.Module):
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
         """The same as a constant, read as it would be when serving."""
-        training = self.training
+        if not self.training:
+            return self.hidden(batch)
         self.eval()
         try:
             return self.hidden(batch)
         finally:
-            self.train(training)
+            self.train()
 
     def head(self, name: str) -> AnyHead:
         """The numbers of an item head; `q` is the mean of both Q heads, where there are two."""

@@ -22,7 +22,7 @@ from localpolicy.errors import ConfigError
 from localpolicy.measure.baselines import is_baseline, load_baseline
 from localpolicy.measure.score import Deployable
 from localpolicy.model.histories import Histories, histories_of, recommend_with
-from localpolicy.model.lists import AT_ONCE, Lists, together
+from localpolicy.model.lists import AT_ONCE, CACHED, Lists, together
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
@@ -30,7 +30,7 @@ from localpolicy.serving.requests import BatchRequest, all_requests, read_reques
 
 LOG = logging.getLogger(__name__)
 BLOCK = 128  # histories at once: of those that are drawn, and the least of others
-LARGEST_BLOCK = 512  # … where their scores are formed at once
+LARGEST_BLOCK = 1024  # … where whole rows of scores are formed
 BLOCK_OF_CANDIDATES = 64  # … where some name their candidates: all other items are then listed as forbidden
 ROWS = 1 << 16  # of a table that are written at once
 STDOUT = "-"
@@ -67,7 +67,7 @@ def recommend(
         requests = read_requests(Path(histories), kind)
     else:
         requests = _in_memory(histories_of(histories, ids.type))
-    size = BLOCK if sample else max(BLOCK, min(LARGEST_BLOCK, AT_ONCE // len(ids)))
+    size = LARGEST_BLOCK if not sample and CACHED * len(ids) <= AT_ONCE else BLOCK
     count = given = unknown = 0
     kept: list[Lists] = []
     whose: list[Any] = []
@@ -79,10 +79,11 @@ def recommend(
                     kept.append(lists)
                     whose += [request.id for request in part]
                 else:
-                    write(part, lists, count)
+                    write(part, lists, ids, count)
                 count += len(part)
-            given += sum(len(request.history) for request in block)
-            unknown += sum(len(request.history) - sum(map(known.__contains__, request.history)) for request in block)
+            items = [item for request in block for item in request.history]
+            given += len(items)
+            unknown += 0 if known.issuperset(items) else len(items) - sum(map(known.__contains__, items))
     if unknown:
         LOG.warning(
             "%s of %s items of the histories are not in the policy's catalogue and were left out.",
@@ -129,22 +130,22 @@ def _lists(
 
 
 class Write(Protocol):
-    """Takes the lists of a block, the number of those before it known."""
+    """Takes the lists of a block, the catalogue's ids, and the number of lists before."""
 
-    def __call__(self, block: Sequence[BatchRequest], lists: Lists, before: int) -> None: ...
+    def __call__(self, block: Sequence[BatchRequest], lists: Lists, ids: pa.ChunkedArray, before: int) -> None: ...
 
 
 @contextmanager
 def _writer(out: Path | str) -> Iterator[Write]:
     """JSON lines, to a file or to stdout; or a table with one row per listed item."""
     if str(out) == STDOUT:
-        yield lambda block, lists, before: sys.stdout.writelines(_lines(block, lists))
+        yield lambda block, lists, ids, before: sys.stdout.writelines(_lines(block, lists))
         return
     path = Path(out)
     with whole_file(path) as partial:
         if not path.name.endswith((".csv", ".parquet")):
             with partial.open("w", encoding="utf-8") as file:
-                yield lambda block, lists, before: file.writelines(_lines(block, lists))
+                yield lambda block, lists, ids, before: file.writelines(_lines(block, lists))
             return
         made: list[Any] = []
         waiting: list[pa.Table] = []
@@ -158,8 +159,8 @@ def _writer(out: Path | str) -> Iterator[Write]:
             made[0].write_table(pa.concat_tables(waiting).combine_chunks())
             waiting.clear()
 
-        def write(block: Sequence[BatchRequest], lists: Lists, before: int) -> None:
-            waiting.append(_table(block, lists, before))
+        def write(block: Sequence[BatchRequest], lists: Lists, ids: pa.ChunkedArray, before: int) -> None:
+            waiting.append(_table(block, lists, ids, before))
             if sum(map(len, waiting)) >= ROWS:
                 flush()
 
@@ -183,14 +184,14 @@ def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
         yield json.dumps(content) + "\n"
 
 
-def _table(block: Sequence[BatchRequest], lists: Lists, before: int) -> pa.Table:
+def _table(block: Sequence[BatchRequest], lists: Lists, ids: pa.ChunkedArray, before: int) -> pa.Table:
     """sequence_id (or the history's number), rank, item_id, probability and, where drawn, propensity."""
     rows, k = lists.indices.shape
-    ids = pa.array([before + number if request.id is None else request.id for number, request in enumerate(block)])
+    whose = pa.array([before + number if request.id is None else request.id for number, request in enumerate(block)])
     columns = {
-        "sequence_id": ids.take(pa.array(np.repeat(np.arange(rows), k))),
+        "sequence_id": whose.take(pa.array(np.repeat(np.arange(rows), k))),
         "rank": np.tile(np.arange(1, k + 1), rows),
-        "item_id": [item for items in lists.items for item in items],
+        "item_id": ids.take(pa.array(lists.indices.flatten().numpy())),
         **({} if lists.names is None else {"name": [name for names in lists.names for name in names]}),
         "probability": lists.log_probability.double().exp().flatten().numpy(),
     }

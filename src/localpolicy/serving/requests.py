@@ -6,13 +6,12 @@ import json
 import tempfile
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
@@ -25,8 +24,7 @@ ROWS = 1 << 16  # of a table that are Python's at once
 MEMORY = "512MB"  # of DuckDB, which puts the rows of a sequence together; more lies on the disk
 
 
-@dataclass(frozen=True)
-class BatchRequest:
+class BatchRequest(NamedTuple):
     """One list that is wanted."""
 
     history: list[Hashable]
@@ -152,16 +150,16 @@ def _sequences(batches: Iterable[pa.RecordBatch], kind: type, path: Path) -> Ite
         except pa.ArrowInvalid as error:
             raise DataError(f"{path}: {ITEM} does not fit the log's ids ({error}).") from None
         events = piece[EVENT].cast(pa.string()).to_pylist() if EVENT in piece.schema.names else None
-        ids = piece[SEQUENCE].to_pylist()
-        starts = [0, *(row for row in range(1, len(ids)) if ids[row] != ids[row - 1]), len(ids)]
-        for start, stop in pairwise(starts):
+        runs = pc.run_end_encode(piece[SEQUENCE])
+        ends = runs.run_ends.to_pylist()
+        for who, start, stop in zip(runs.values.to_pylist(), [0, *ends], ends, strict=False):
             happened = None if events is None else events[start:stop]
-            if begun is not None and begun.id == ids[start]:
+            if begun is not None and begun.id == who:
                 more = None if happened is None or begun.events is None else begun.events + happened
                 begun = BatchRequest(begun.history + items[start:stop], more, begun.id)
                 continue
             if begun is not None:
                 yield begun
-            begun = BatchRequest(items[start:stop], happened, ids[start])
+            begun = BatchRequest(items[start:stop], happened, who)
     if begun is not None:
         yield begun

@@ -48,9 +48,11 @@ class Layout(NamedTuple):
 
     def pad(self, flat: Tensor) -> Tensor:
         """[M, ...] -> [B, T, ...], zeros where there is no token."""
+        shape = (self.rows, self.columns, *flat.shape[1:])
+        if len(flat) == self.rows * self.columns:  # tokens are in sequence order: nothing is missing between them
+            return flat.view(shape)
         # One index, each of its values once: neither direction has to sort, as indices by row and column would.
-        block = flat.new_zeros((self.rows * self.columns, *flat.shape[1:]))
-        return block.index_copy(0, self.cell, flat).view(self.rows, self.columns, *flat.shape[1:])
+        return flat.new_zeros((self.rows * self.columns, *shape[2:])).index_copy_(0, self.cell, flat).view(shape)
 
     def flatten(self, block: Tensor) -> Tensor:
         """[B, T, ...] -> [M, ...]."""

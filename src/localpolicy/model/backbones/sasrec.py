@@ -46,13 +46,28 @@ class Block(nn.Module):
     def _attend(self, flat: Tensor, layout: Layout) -> Tensor:
         return attend(flat, layout, heads=self.heads, dropout=self.dropout if self.training else 0.0)
 
-    def forward(self, hidden: Tensor, layout: Layout, *, last: bool = False) -> Tensor:
-        """[M, D] -> [M, D]; of the last block, zeros at tokens that are not read."""
-        mixed = self.project_out(self._attend(self.project_in(self.norm_attention(hidden)), layout))
-        if last and layout.wanted is not None:
-            ends = self._with_mlp(hidden[layout.wanted], mixed[layout.wanted])
-            return torch.zeros_like(hidden).index_copy(0, layout.wanted, ends)
-        return self._with_mlp(hidden, mixed)
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """[M, D] -> [M, D]."""
+        return self._with_mlp(
+            hidden, self.project_out(self._attend(self.project_in(self.norm_attention(hidden)), layout))
+        )
+
+    def at_ends(self, hidden: Tensor, layout: Layout, ends: Tensor) -> Tensor:
+        """The same at each sequence's last token alone: [M, D] -> [B, D].
+
+        One query needs no keys and values of its own for every token: q·(K n) = (Kᵀ q)·n, and Σ p (V n) = V Σ p n. The
+        bias of the keys adds the same to all scores of a query, so it changes nothing.
+        """
+        normed = self.norm_attention(hidden)
+        of_query, of_key, of_value = self.project_in.weight.unflatten(0, (3, self.heads, -1))  # each [heads, d, D]
+        query_bias, _, value_bias = self.project_in.bias.unflatten(0, (3, self.heads, -1))
+        query = torch.einsum("bD,hdD->bhd", normed[ends], of_query) + query_bias
+        asked = torch.einsum("bhd,hdD->bhD", query, of_key) * query.shape[2] ** -0.5
+        block = layout.pad(normed)  # [B, T, D]
+        beyond = torch.arange(layout.columns, device=hidden.device) > layout.column[ends, None]
+        share = torch.softmax((asked @ block.mT).masked_fill(beyond[:, None], -torch.inf), dim=2)  # [B, heads, T]
+        mixed = torch.einsum("bhD,hdD->bhd", share @ block, of_value) + value_bias
+        return self._with_mlp(hidden[ends], self.project_out(mixed.flatten(1)))
 
     def _with_mlp(self, hidden: Tensor, mixed: Tensor) -> Tensor:
         hidden = hidden + functional.dropout(mixed, self.dropout, self.training)
@@ -92,14 +107,19 @@ class SASRec(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """[M, D] -> [M, D]; zeros at tokens that nobody reads."""
         hidden = embedded + take(self.position, layout.column)
         if hidden.is_cuda and hidden.dtype == torch.float32 and hidden.shape[1] <= WIDEST and fused.missing() is None:
             return self._fused(hidden, layout)
         hidden = functional.dropout(hidden, self.dropout, self.training)
-        for number, block in enumerate(self.blocks, start=1):
-            hidden = block(hidden, layout, last=number == len(self.blocks))
-        return self.norm(hidden)  # type: ignore[no-any-return]
+        before, last = self.blocks[:-1], self.blocks[-1]
+        assert isinstance(last, Block)
+        for block in before:
+            hidden = block(hidden, layout)
+        if layout.wanted is None or self.training:
+            return self.norm(last(hidden, layout))  # type: ignore[no-any-return]
+        ends = self.norm(last.at_ends(hidden, layout, layout.wanted))
+        return torch.zeros_like(hidden).index_copy_(0, layout.wanted, ends)
 
     def _fused(self, embedded: Tensor, layout: Layout) -> Tensor:
         from localpolicy.kernels.residual import add_and_norm
