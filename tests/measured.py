@@ -103,5 +103,7 @@ def evaluate_policy(
 ) -> Evaluation:
     """One policy measured; `described` says what each of `references` is."""
     known = {each.name: each for each in described}
-    others = [Candidate(each, other, known[each]) for each, other in (references or {}).items()]
+    others = [
+        Candidate(each, other, known.get(each, Reference(each, each))) for each, other in (references or {}).items()
+    ]
     return measure([Candidate(name, policy, Reference(name, name))], data, others, window=window, **options)[name]
