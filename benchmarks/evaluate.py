@@ -58,7 +58,9 @@ def share_of_training(items: int) -> tuple[float, float]:
     """Seconds of one epoch of `lpi_rl` at the paper's settings, and of evaluating a tenth as many sequences with JS."""
     from localpolicy.data.store import Prepared
     from localpolicy.data.store_writer import writing
-    from localpolicy.measure.measurements import evaluate_policy
+    from localpolicy.measure.candidates import Candidate
+    from localpolicy.measure.divergence import Reference
+    from localpolicy.measure.measurements import measure
     from localpolicy.measure.metrics import EvaluateConfig
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
@@ -89,10 +91,11 @@ def share_of_training(items: int) -> tuple[float, float]:
         trained = time.perf_counter() - began
         policy = trainer.policy()
         began = time.perf_counter()
-        evaluate_policy(
-            policy, data, name="policy", window=trainer.config.data, references={"head": policy.logging()},
-            config=EvaluateConfig(lists=1),
-        )  # fmt: skip
+        mine, head = (
+            Candidate(name, each, Reference(name, name))
+            for name, each in (("policy", policy), ("head", policy.logging()))
+        )
+        measure([mine], data, [head], window=trainer.config.data, config=EvaluateConfig(lists=1))
         return trained, time.perf_counter() - began
 
 

@@ -23,7 +23,9 @@ from improvement import dialled, distance
 from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.measurements import evaluate_policy
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.model.policy import Policy
@@ -83,9 +85,8 @@ def judged(data: Prepared, folder: Path, seed: int, line: str) -> dict[str, tupl
     policies["lpi_cb at reward_weighted's JS"] = believed.dialled(dialled(believed, js, js(weighted)))
     values, found = reward_model(mle, data), {}
     for name, policy in policies.items():
-        result = evaluate_policy(
-            policy, data, name=name, window=window, config=EvaluateConfig(min_history=0), values=values, floor=False
-        ).off_policy
+        mine, config = Candidate(name, policy, Reference(name, name)), EvaluateConfig(min_history=0)
+        result = measure([mine], data, window=window, config=config, values=values, floor=False)[name].off_policy
         assert result is not None
         share = f"{result.overlap.effective / result.overlap.n:.0%}"
         if result.refusal is not None:

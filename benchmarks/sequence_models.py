@@ -28,12 +28,14 @@ from localpolicy.data.batches import WindowConfig
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.baselines import ItemNeighbours
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.divergence import Reference
 from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.measurements import evaluate_policy
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.recorded import read_recorded
-from localpolicy.measure.score import Scorer
+from localpolicy.measure.score import Deployable
 from localpolicy.runs.config import config_of
 from localpolicy.training.train import train
 
@@ -74,7 +76,7 @@ def main() -> None:
             with (given.out / f"{name}.log").open("w") as log:
                 command = [str(python), str(PEERS / f"{name}_ranking.py"), str(given.out)]
                 fitting[name] = subprocess.Popen(command, stdout=log, stderr=log, env=_environment(name))
-    shown: dict[str, Scorer] = {}
+    shown: dict[str, Deployable] = {}
     for changes in [{}, *({key: json.loads(value)} for key, value in (pair.split("=", 1) for pair in given.ours))]:
         began = time.perf_counter()
         named = {"length", "epochs", "patience", "seed", "width", "blocks", "heads", "dropout"}
@@ -100,9 +102,9 @@ def main() -> None:
             print(f"{name} failed:", *(given.out / f"{name}.log").read_text().splitlines()[-5:], sep="\n", flush=True)
     config = EvaluateConfig(metrics=FIGURES)
     window = WindowConfig(length=shape["length"])
-    results = {
-        name: evaluate_policy(policy, data, name=name, window=window, config=config) for name, policy in shown.items()
-    }
+    policies = [Candidate(name, policy, Reference(name, name)) for name, policy in shown.items()]
+    measured = measure(policies, data, window=window, config=config)
+    results = {name: measured[name] for name in shown}
     print(f"{given.kind}: {data.manifest['counts']}")
     print(json.dumps(shape))
     for line in table(results):

@@ -25,7 +25,9 @@ from public import SETS
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.measurements import evaluate_policy
+from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -54,7 +56,8 @@ def ours(data: Prepared, out: Path, *, device: str, bar: float, minutes: float, 
         result = validated(done, log, epoch=epoch)
         paused = time.perf_counter()
         with averaged(trainer.optimiser):
-            found = evaluate_policy(trainer.policy(), data, name="mle", window=config.data, config=protocol)
+            mine = Candidate("mle", trainer.policy(), Reference("mle", "mle"))
+            found = measure([mine], data, window=config.data, config=protocol)["mle"]
         figure = float(found.metrics["all"][FIGURE].mean)
         curve.append({"epoch": epoch, "seconds": paused - began - spent, FIGURE: figure})
         spent += time.perf_counter() - paused
