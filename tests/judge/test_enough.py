@@ -53,7 +53,7 @@ def test_the_interval_beside_none_loses_holds_0(shift):
     clusters = np.arange(300)
     values = {f"segment {n}": (rng.normal(0, 1, 300), np.zeros(300), clusters) for n in range(40)}
     values["worst"] = (rng.normal(0, 1, 300) - shift, np.zeros(300), clusters)
-    check = gate_ranks._no_sure_loss("segments", values, 0.0, GateRules(), nothing="")
+    check = gate_ranks._no_loss("segments", values, 0.0, GateRules(), nothing="")
     assert (check.outcome == "yes") == (shift == 0.13) == (check.high > 0)
 
 

@@ -17,7 +17,7 @@ def export(
     int8: Annotated[
         bool,
         typer.Option(
-            "--int8", help="round items' rows to bytes: another policy, close by, faster where items are many"
+            "--int8", help="round item embeddings to int8: a slightly different policy, faster for large catalogues"
         ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="replace the folder, once the new one is complete")] = False,

@@ -37,7 +37,7 @@ def go(
         typer.Option(help="titles of items: CSV or Parquet with item_id and title (default: the log's own)"),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(min=0.1, help="minutes for all of it; what they do not allow is left out, and said")
+        float, typer.Option(min=0.1, help="minutes for everything; what does not fit is left out and reported")
     ] = 15.0,
     own: Annotated[
         Path | None,

@@ -33,7 +33,7 @@ def plan(
         typer.Option("--set", help="change any other rule: key=value, as in largest_reward=5; may be repeated"),
     ] = None,
     units: Annotated[int, typer.Option(help="persons that a stage must see before the next one starts")] = 1000,
-    people: Annotated[int, typer.Option(help="of them with the candidate")] = 100,
+    people: Annotated[int, typer.Option(help="of these, persons who were given the candidate")] = 100,
 ) -> None:
     """Write a rollout and the rules it will be judged by. One that is done or rolled back is put aside."""
     from localpolicy.serving.rollout import RolloutRules

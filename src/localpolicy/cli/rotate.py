@@ -23,8 +23,8 @@ def rotate(
     aggregation: Annotated[
         str, typer.Option(help="how to combine several events on one item: max, sum, first or last")
     ] = "max",
-    smallest_reward: Annotated[float | None, typer.Option(help="set aside answers that state less")] = None,
-    largest_reward: Annotated[float | None, typer.Option(help="set aside answers that state more")] = None,
+    smallest_reward: Annotated[float | None, typer.Option(help="set aside answers with a smaller reward")] = None,
+    largest_reward: Annotated[float | None, typer.Option(help="set aside answers with a larger reward")] = None,
     now: Annotated[bool, typer.Option("--now", help="also move lists whose window is still open")] = False,
     json: Annotated[Path | None, typer.Option(help="write the names of the files as JSON to this file")] = None,
 ) -> None:

@@ -105,7 +105,7 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
     for event in others:
         (mine, clusters), (old, _) = (policy.values(f"{event}.{metric_name}") for policy in (new, deployed))
         tests[event] = mine + rules.max_event_loss, old, clusters
-    return _no_sure_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
+    return _no_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
 
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
@@ -116,10 +116,10 @@ def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateR
         if (chosen := here[new.positions(name)]).sum() >= rules.min_segment:
             tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], clusters[chosen]
     nothing = f"no segment has {rules.min_segment} positions"
-    return _no_sure_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
+    return _no_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
 
 
-def _no_sure_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
+def _no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
     """`values` of the new policy have the allowed loss added."""
     if not values:
         return check(name, "not asked", nothing)

@@ -33,8 +33,8 @@ class GateRules(Settings):
     )  # fmt: skip
     confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
     min_sequences: int = Field(
-        LEAST, ge=2, description="sequences a gain must rest on (default: a difference of half a standard deviation is "
-        "then found four times in five; below 197, which finds one of a fifth, the check warns)"
+        LEAST, ge=2, description="fewest sequences for a verdict (default: enough to find a difference of half a "
+        "standard deviation with 80 % power; below 197, which is enough for a fifth of one, the check warns)"
     )  # fmt: skip
     baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
     reference_fit: bool = Field(

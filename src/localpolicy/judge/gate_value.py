@@ -134,7 +134,7 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
     if deployed is not None:
         base = valued(deployed, rules, "first place").found
     if mine is None or base is None:
-        return ". Its first place cannot be told either"
+        return ". Its first place cannot be estimated either"
     gap = mine - base
     low, high = skewed(gap, confidence=rules.confidence)
     return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"

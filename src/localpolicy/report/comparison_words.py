@@ -255,7 +255,7 @@ def _gate_command(comparison: Comparison, section: Section, best: PolicyInfo, ba
 def _gain_number(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired | None) -> KeyNumber:
     name = f"{section.said(section.main)}: {best.name} minus {base.name}"
     if gain is None:
-        return KeyNumber("?", name, "No gain is shown: the two were not made alike.")
+        return KeyNumber("?", name, "No gain is shown: the two cannot be compared. The findings say why.")
     verdict = "beyond chance" if gain.sign else "may be chance"
     what = "How high the item that people took stands in the list; 1 is always first"
     if section.main == LIKED:

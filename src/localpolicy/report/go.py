@@ -69,7 +69,7 @@ def go(
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
-    all of it, from `started` (a time.monotonic(), default: now); what they do not allow is left out, and said. With
+    all of it, from `started` (a time.monotonic(), default: now); what does not fit is left out and reported. With
     `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are settings of `prepare` beside
     these, such as `duplicates="exact"` or `session_gap="30m"`.
     """
@@ -101,8 +101,8 @@ def go(
         who = guessed.columns.get("sequence_id", "sequence_id")
         raise DataError(
             f"{path} has {guessed.sequences} sequences (each {who} is one): too few to learn from and to judge by. "
-            f"At least {FEWEST_SEQUENCES} are needed. If {who} is not who it was, say --columns sequence_id=NAME; a "
-            "long history is cut into visits by --session-gap 30m."
+            f"At least {FEWEST_SEQUENCES} are needed. If another column says whose row it is, name it: "
+            "--columns sequence_id=NAME; a long history is cut into visits by --session-gap 30m."
         )
     if confirm is not None:
         confirm()
@@ -113,7 +113,7 @@ def go(
     if guessed.held_out is not None and guessed.sequences > FEW:
         note = (
             f"of {guessed.sequences:,} sequences {guessed.held_out:,} are held out for validation and as many for the "
-            "test, not a tenth, to keep the time"
+            "test, not a tenth, to stay within the time"
         )
         guessed = replace(guessed, unsure=(*guessed.unsure, note))
         LOG.info("note: %s.", note)

@@ -109,7 +109,10 @@ def off_policy_table(off_policy: OffPolicy) -> Table:
     ]
     note = " ".join([*refused, weights])
     if off_policy.beside:
-        note += " 'One place changed' leaves the places above to the log: it is no list's value, and decides nothing."
+        note += (
+            " 'One place changed' leaves the places above to the log: it is not the value of a list, and decides "
+            "nothing."
+        )
     return Table("Value by off-policy estimates", ["estimator", "J", "95 %", "empirical Bernstein"], rows, note)
 
 
@@ -186,7 +189,7 @@ def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
         rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
     if (logging := manifest.get("logging")) and "unseen_items" in logging:
-        what = f"actions on items that {logging['run']} never saw (they weigh {logging['unseen_actions_weigh']})"
+        what = f"actions on items that {logging['run']} never saw (weight {logging['unseen_actions_weigh']})"
         rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
     return rows
 

@@ -51,7 +51,7 @@ class RolloutRules(Settings):
     smallest_reward: float | None = Field(None, description="least that a list can bring; null: from the reward map")
     largest_reward: float | None = Field(None, description="most that a list can bring; null: from the reward map")
     units: int = Field(1000, ge=1, description="persons a stage must have seen, both arms together")
-    people: int = Field(100, ge=1, description="of them with the candidate")
+    people: int = Field(100, ge=1, description="of these, persons who were given the candidate")
     lists: int = Field(100, ge=1, description="lists of these")
     hold_above: float = Field(
         1.0, ge=1, description="no stage is left while the evidence of harm, an e-value, is above this (1: none "

@@ -167,7 +167,9 @@ def carry_out(
     sequences = affordable(data, config, chosen, references, clock)
     if sequences is not None:
         measure |= {"sequences": sequences, "min_history": config.train.min_history}
-        left_out.append(f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to keep the time")
+        left_out.append(
+            f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to stay within the time"
+        )
     write_commands(
         out, plan, log, guessed, seed=seed, titles=titles, own=own, rules=rules, judged=measure.get("sequences"),
         exclude_seen=exclude_seen,

@@ -54,7 +54,7 @@ def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[
     keys = [axis.key for axis in parsed]
     for key in keys:
         if keys.count(key) > 1:
-            raise ConfigError(f"--over {key} stands there twice: write all its values in one.")
+            raise ConfigError(f"--over {key} is given twice: list all its values in one option.")
     return parsed
 
 

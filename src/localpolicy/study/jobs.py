@@ -80,7 +80,9 @@ def train_all(
         LOG.info("%s%s: %s (%d of %d)", label, job.name, "trained" if reason is None else "FAILED", done, len(waiting))
     if failed:
         lines = "\n".join(f"  {name}: {reason}" for name, reason in failed.items())
-        raise TrainingError(f"{len(failed)} of {len(jobs)} runs could not be trained; the others are whole.\n{lines}")
+        raise TrainingError(
+            f"{len(failed)} of {len(jobs)} runs could not be trained; the others are finished.\n{lines}"
+        )
     return {job.name: Run(job.out) for job in jobs}
 
 
@@ -242,7 +244,7 @@ def _asked() -> Stopped:
 
 
 def _out_of_time() -> Stopped:
-    return Stopped(f"the time limit came. {GO_ON}")
+    return Stopped(f"time limit reached. {GO_ON}")
 
 
 def _end_with_parent() -> None:

@@ -109,7 +109,7 @@ def _caption(section: Section, points: Sequence[Datum], shown: int) -> str:
         said.append("A line joins the policies of one objective in order of β.")
     said.append("Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.")
     if shown > 12:
-        said.append("Names that find no room are left out: point at a mark, or style in the table.")
+        said.append("Names that find no room are left out: point at a mark, or look it up in the table.")
     drawn_keys = {point["key"] for point in points}
     left = [shortened(policy.name) for key, policy in enumerate(section.policies) if key not in drawn_keys]
     more = [f"{len(left) - SAID} more"] if len(left) > SAID else []
