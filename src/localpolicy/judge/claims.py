@@ -14,7 +14,8 @@ import numpy as np
 
 from localpolicy.judge.gate_rules import GateRules
 from localpolicy.measure.estimate import finite
-from localpolicy.measure.significance import Difference, more_needed, sequences_of
+from localpolicy.measure.off_policy.estimators import Contributions
+from localpolicy.measure.significance import Paired, more_needed, sequences_of
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
 HOLDS: dict[Outcome, bool | None] = {"yes": True, "no": False, "cannot tell": None, "not asked": None}
@@ -137,7 +138,9 @@ def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
     return needed, f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
 
 
-def would_tell(found: Difference, gain: float, rules: GateRules, *, unit: str = "positions") -> tuple[int | None, str]:
+def would_tell(
+    found: Paired | Contributions, gain: float, rules: GateRules, *, unit: str = "positions"
+) -> tuple[int | None, str]:
     """How many would tell a difference of `gain` from none, and that in words; None where these should have told."""
     needed = more_needed(found, gain, confidence=rules.confidence)
     if needed is None or needed <= found.n:

@@ -76,10 +76,6 @@ class CriticError(NamedTuple):
             f"{self.critic:.4g}, theirs {self.plain:.4g}): more data, a smaller network or another gamma may help."
         )
 
-    def json(self) -> dict[str, float | None]:
-        """For the manifest."""
-        return {name: finite(value) for name, value in self._asdict().items()}
-
 
 def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
     """The decisions of these windows, with their discounted returns."""

@@ -48,10 +48,6 @@ class Reference:
         """How it was trained, its seed aside: noise is what differs between two of one kind."""
         return self.objective, self.family
 
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return dict(vars(self))
-
 
 @dataclass(frozen=True)
 class Divergence:

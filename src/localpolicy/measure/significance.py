@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from localpolicy.measure.estimate import (
     t_tail,
     wilson,
 )
+
+if TYPE_CHECKING:
+    from localpolicy.measure.off_policy.estimators import Contributions
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 Key = TypeVar("Key", bound=Hashable)
@@ -221,21 +224,7 @@ ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than o
 LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
-class Difference(Protocol):
-    """A mean difference of two policies: of a paired test, or of two estimated values."""
-
-    @property
-    def se(self) -> float:
-        """Its standard error."""
-        ...
-
-    @property
-    def n(self) -> int:
-        """Positions, decisions or lists that it is the mean of."""
-        ...
-
-
-def more_needed(found: Difference, gain: float, *, confidence: float) -> int | None:
+def more_needed(found: Paired | Contributions, gain: float, *, confidence: float) -> int | None:
     """How many would tell a difference of `gain` from none, if they vary as those seen do."""
     if not (found.n and found.se > 0 and gain > 0):
         return None

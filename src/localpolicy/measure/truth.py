@@ -17,7 +17,6 @@ import torch
 from localpolicy.catalogue.blocks import blocks_of
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
-from localpolicy.measure.estimate import finite
 from localpolicy.measure.score import Deployable, context_length, device_of
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
@@ -35,10 +34,6 @@ class Truth:
     gain: float
     gain_se: float
     optimum: float | None = None  # where it is known
-
-    def to_dict(self) -> dict[str, float | None]:
-        """For `--json`."""
-        return {name: finite(value) for name, value in vars(self).items()}
 
 
 def true_value(

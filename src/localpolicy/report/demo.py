@@ -8,10 +8,12 @@ from itertools import pairwise
 from pathlib import Path
 
 from localpolicy.report.comparison import comparison_section
+from localpolicy.report.comparison_tables import side_by_side
 from localpolicy.report.comparison_words import LARGEST
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.numbers import joined
+from localpolicy.report.numbers import NOTHING, excludes_zero, joined, with_interval
+from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
 from localpolicy.study.demo import SCENARIOS, ScenarioResult, run_scenario
@@ -87,6 +89,28 @@ def _share(section: Section, policy: str) -> float:
 
 def _world(section: Section) -> str:
     return "bandit" if "bandit" in section.title else "store"
+
+
+def demo_table(section: Section) -> Table:
+    """What each policy earns and how far it moved, for a terminal."""
+    weights = {policy.name: policy.weights for policy in section.policies}
+
+    def cell(policy: str, figure: str) -> Cell:
+        if figure == "effective_share":
+            return Cell(f"{weights[policy][figure]:.0%}" if figure in weights[policy] else NOTHING)
+        interval, gain = section.figure(policy, figure), figure == "true gain"
+        text = with_interval(interval, 4 if figure.startswith("true") else 3, sign="+" if gain else "")
+        return Cell(text + ("*" if excludes_zero(interval) else " ") if gain else text)
+
+    assert section.floor is not None and section.logging_value is not None
+    note = (
+        f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
+        f"two such estimates differ by {with_interval(section.floor, 3)} (the noise floor)."
+    )
+    metrics = {name: said for name, said in section.columns.items() if "nDCG" in name}
+    columns = {"true J": "true reward J", "true gain": "gain over μ", **metrics}
+    columns |= {"JS": "JS from μ̂", "effective_share": "effective sample"}
+    return side_by_side(section.title, {name: Cell(name) for name in weights}, columns, cell, note)
 
 
 NEXT = "Do the same with your own log: docs/tutorial.md begins with a CSV file and ends with a page like this one."

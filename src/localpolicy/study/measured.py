@@ -23,7 +23,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, mean_estimate, t_quantile
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.measurements import measure
 from localpolicy.measure.run import settings_of as evaluation_settings
@@ -282,14 +282,14 @@ def _measure_one(task: Task) -> Outcome:
         evaluation = measure([candidate], data, references, window=window_of(candidate), **options)[job.name]
         about[split] = evaluation.to_dict()
     if task.truth and (world := world_of(data, None)) is not None:
-        about["truth"] = true_value(candidate.policy, load_world(world)).to_dict()
+        about["truth"] = as_json(true_value(candidate.policy, load_world(world)))
     save_positions(evaluation.scores, task.figures / "test.parquet")
     curve = run.metrics()
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}
     about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
     about["against"] = [
-        {**reference.origin.to_dict(), "weights": Run(path).manifest["policy_sha256"]}
+        {**as_json(reference.origin), "weights": Run(path).manifest["policy_sha256"]}
         for reference, path in zip(references, task.against, strict=True)
     ]
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured

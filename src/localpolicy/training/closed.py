@@ -26,6 +26,7 @@ from torch import Tensor
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.measure.critic import CriticError, fit_plain, read_decisions
+from localpolicy.measure.estimate import as_json
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
@@ -92,7 +93,7 @@ class _Together:
             else:
                 self._copy(served, policy)
             places = data.places
-            improvement = {**choice.json(), "critic_error": errors.json(), "chosen_twice": self._chosen_twice()}
+            improvement = {**choice.json(), "critic_error": as_json(errors), "chosen_twice": self._chosen_twice()}
             improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
