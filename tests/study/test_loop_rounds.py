@@ -16,7 +16,8 @@ from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop import loop_verdict, summary, symptoms, trajectories, write_loop
+from localpolicy.report.loop import write_loop
+from localpolicy.report.loop_words import loop_verdict, summary, symptoms, trajectories
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module

@@ -34,7 +34,8 @@ def loop(
     **settings: Any,
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
-    from localpolicy.report.loop import loop_tables, summary, trajectories, write_loop
+    from localpolicy.report.loop import loop_tables, write_loop
+    from localpolicy.report.loop_words import summary, trajectories
     from localpolicy.study.loop import loop as run
     from localpolicy.study.rounds import loop_config
 
