@@ -204,3 +204,10 @@ def test_items_are_called_by_their_titles(tmp_path):
     with pytest.raises(DataError, match="expected a column of item ids .* its columns are key, title"):
         read_titles(tmp_path / "odd.csv")
     assert title_column(["user", "item", "rating"]) is None
+
+
+def test_titles_are_found_by_the_ids_that_a_log_has(tmp_path):
+    (tmp_path / "titles.csv").write_text("item_id,title\n14.0,a film\n007,a spy\n1.5,half\n")
+    titles = read_titles(tmp_path / "titles.csv")
+    assert (titles["14"], titles["14.0"], titles["007"], titles["1.5"]) == ("a film", "a film", "a spy", "half")
+    assert "7" not in titles and "1" not in titles

@@ -231,3 +231,16 @@ def test_vectors_are_whitened_by_the_known_items(tmp_path: Path) -> None:
     dense = ItemFeatures.fit(data.catalogue, ["text"], data.known_items).encode(data.catalogue).dense
     spread = dense.T @ dense / len(dense) * dense.shape[1]
     assert np.allclose(spread, np.eye(len(spread)), atol=1e-3)
+
+
+def test_ids_of_a_text_file_are_those_of_the_log(tmp_path: Path) -> None:
+    """Before: 007 of a CSV was 7, which no log of texts has; 14.0 is 14, in a table as in a log."""
+    log = log_of()
+    codes = [f"{item:05d}" for item in log["item_id"].to_pylist()]
+    padded = pa.table({**{name: log[name] for name in log.column_names}, "item_id": codes})
+    for rows, written in ((padded, "{:05d}"), (log, "{}.0")):
+        items = "".join(f"{written.format(item)},{'ab'[item % 2]}\n" for item in range(10, 18))
+        (tmp_path / "items.csv").write_text(f"item_id,brand\n{items}")
+        data = prepare(rows, out=tmp_path / "data", event="click", items=tmp_path / "items.csv", force=True)
+        assert data.n_items == len(set(rows["item_id"].to_pylist())), "none is added"
+        assert None not in data.catalogue["brand"].to_pylist()[:8]

@@ -8,6 +8,7 @@ import pyarrow.csv
 import pytest
 from measured import evaluate_policy
 
+from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.judge.compare import compare
@@ -191,3 +192,17 @@ def test_a_raw_log_is_not_taken_for_lists(place, tmp_path):
     dated = tmp_path / "dated.csv"
     write_lists(dated, [(*pair, 5, 1) for pair in zip(who, items, strict=True)], ["user_id", "item_id", "date", "rank"])
     assert read_recorded(dated, data, "test").order == "rank"
+
+
+def test_ids_of_lists_in_a_text_file_are_those_of_the_log(tmp_path):
+    """Before: 007 of a CSV was 7, which no log of texts has, and such items were left out of the lists."""
+    for change, written in ((lambda number: f"{number:05d}", "{:05d}"), (int, "{}.0")):
+        rows = {"sequence_id": [], "item_id": [], "timestamp": []}
+        for number in range(240):
+            for name, value in zip(rows, (change(number // 4), change(number % 7), number), strict=True):
+                rows[name].append(value)
+        data = prepare(pa.table(rows), out=tmp_path / "data", event="click", force=True)
+        lists = "".join(f"{written.format(who)},{written.format(item)}\n" for who in range(60) for item in range(7))
+        (tmp_path / "lists.csv").write_text(f"user_id,item_id\n{lists}")
+        read = read_recorded(tmp_path / "lists.csv", data, "test")
+        assert len(read.people) == len(data["test"]) and len(read.item) == 7 * len(data["test"]) and not read.notes

@@ -7,7 +7,7 @@ items.parquet, each with its kind in its field's metadata: so they travel with e
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +54,8 @@ def read_item_table(
     `earlier` are the kinds of the table before this one: they hold, however few values there are today. `partly`: so
     are `kinds`, and this one may lack columns.
     """
-    table, label = _read(given)
+    meant = {"item_id", id_column, *(name for name, kind in kinds.items() if kind == "id")}
+    table, label = _read(given, lambda name: name in meant or (partly and name not in kinds))
     if partly:
         table = _ids_named(table, kinds, label)
         strange = [name for name in table.column_names if name not in ("item_id", *kinds)]
@@ -111,7 +112,7 @@ def _ids_named(table: pa.Table, kinds: Mapping[str, str], label: str) -> pa.Tabl
     return table.rename_columns(["item_id" if name == unknown[0] else name for name in table.column_names])
 
 
-def _read(given: Any) -> tuple[pa.Table, str]:
+def _read(given: Any, is_id: Callable[[str], bool]) -> tuple[pa.Table, str]:
     if is_table(given):
         table, label = plain_table(arrow_stream(given)), table_name(given)
     else:
@@ -127,7 +128,9 @@ def _read(given: Any) -> tuple[pa.Table, str]:
                 table = pq.read_table(path)
             else:
                 parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
-                table = pc_csv.read_csv(path, parse_options=parsing)
+                names = pc_csv.open_csv(path, parse_options=parsing).schema.names
+                texts = pc_csv.ConvertOptions(column_types={name: pa.string() for name in names if is_id(name.strip())})
+                table = pc_csv.read_csv(path, parse_options=parsing, convert_options=texts)
                 table = table.rename_columns([name.strip() for name in table.column_names])
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read as an item table: {str(error)[:300]}") from None
@@ -139,14 +142,28 @@ def _read(given: Any) -> tuple[pa.Table, str]:
     return table, label
 
 
+def known_ids(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same, with an empty text as none."""
+    return pc.if_else(pc.equal(values, ""), None, values) if pa.types.is_string(values.type) else values
+
+
+def ids_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column of ids in the log's type. As in logs, 14.0 is 14, whether a text says so or a float; 007 is a text."""
+    if pa.types.is_floating(values.type) and not pa.types.is_integer(kind):
+        values = values.cast(pa.int64())
+    if pa.types.is_string(values.type) and pa.types.is_integer(kind):
+        values = pc.replace_substring_regex(values, "[.]0+$", "")
+    return values.cast(kind)
+
+
 def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
     """As the log's ids are."""
-    column = values.combine_chunks()
+    column = known_ids(values).combine_chunks()
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
         raise DataError(f"{label}: {column.null_count:,} rows have no item id (first at row {row + 1}). Remove them.")
     try:
-        ids = column.cast(pa.int64() if integer else pa.string())
+        ids = ids_as(column, pa.int64() if integer else pa.string())
     except pa.ArrowInvalid:
         raise DataError(
             f"{label}: item ids are {'whole numbers' if integer else 'texts'} in the log and {column.type} here "

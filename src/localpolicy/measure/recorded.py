@@ -33,6 +33,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.sparse import SparseLogits
+from localpolicy.data.item_table import ids_as, known_ids
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
@@ -227,7 +228,10 @@ def _read(path: Path) -> pa.Table:
     try:
         if path.name.endswith(".parquet"):
             return pq.read_table(path)
-        return pa.csv.read_csv(path)
+        names = pa.csv.open_csv(path).schema.names
+        ids = {"sequence_id", "item_id", *columns_meant(names, ("sequence_id", "item_id")).values()}
+        texts = pa.csv.ConvertOptions(column_types={name: pa.string() for name in names if name in ids})
+        return pa.csv.read_csv(path, convert_options=texts)  # else 007 would be 7
     except (pa.ArrowInvalid, OSError) as error:
         raise DataError(f"{path} cannot be read as a table ({error}): expected CSV or Parquet of lists.") from None
 
@@ -236,7 +240,7 @@ def _index(column: pa.ChunkedArray, known: pa.ChunkedArray | pa.Array, path: Pat
     """Where each value stands among the known ones, or -1."""
     known = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
     try:
-        values = column.cast(known.type)
+        values = ids_as(known_ids(column), known.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise DataError(f"{path}: {name} is {column.type}, and the log writes it as {known.type}.") from None
     return np.asarray(pc.fill_null(pc.index_in(values, value_set=known), -1).to_numpy(), np.int64)

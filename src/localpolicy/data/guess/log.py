@@ -191,7 +191,9 @@ def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
         rows = engine.rows(
             f"SELECT {key}, MIN({called}) FROM log WHERE {key} IS NOT NULL AND {called} IS NOT NULL GROUP BY 1"
         )
-    return dict(rows)
+    # As in logs, 14.0 is the id 14 (unless others show that ids are texts).
+    whole = {match[1]: title for key, title in rows if (match := re.fullmatch(r"(-?\d+)[.]0+", key))}
+    return whole | dict(rows)
 
 
 # ---------------------------------------------------------------------- numbers that are not plain
