@@ -18,7 +18,7 @@ from localpolicy.measure.off_policy import OverlapRules, decisions, off_policy
 from localpolicy.measure.summary import ranking
 
 HIT, MISSED = 1.0, 9.0
-EASY = OverlapRules(min_effective=1.0)
+EASY = OverlapRules(min_effective=1.0, min_rewarded=0)
 
 
 def measured(name: str = "policy", **columns: object) -> Evaluation:

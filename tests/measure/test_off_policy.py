@@ -240,6 +240,8 @@ def covered(weight: np.ndarray, rules: OverlapRules | None = None, rewarded: int
 def test_refuses_where_too_few_decisions_earned_anything():
     found = covered(np.ones(5000), rewarded=7)
     assert "only 7 of 5,000 decisions earned" in (found.refusal or "") and found.needed == math.ceil(5000 * 10 / 7)
+    nothing = covered(np.ones(267), rewarded=0)  # before: an estimate of 0 ± 0, and so "do not deploy"
+    assert "none of 267 decisions earned anything; 10 are needed" in (nothing.refusal or "") and nothing.needed is None
     assert covered(np.ones(5000), rewarded=10).refusal is None and covered(np.ones(5000), rewarded=10).rewarded == 10
 
 

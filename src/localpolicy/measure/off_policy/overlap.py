@@ -70,9 +70,10 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
     elif abs(mean - 1) > max(rules.max_bias, 4 * se):
         cause = "the policy shows what the log never did" if mean < 1 else "the propensities are too small"
         refusal = f"the mean weight is {mean:.3f} ± {se:.3f} and should be 1: {cause}"
-    elif 0 < rewarded < rules.min_rewarded:
-        refusal = f"only {rewarded} of {len(weight):,} {what} earned anything; {rules.min_rewarded} are needed"
-        needed = math.ceil(len(weight) * rules.min_rewarded / rewarded)
+    elif rewarded < rules.min_rewarded:
+        few = f"only {rewarded}" if rewarded else "none"
+        refusal = f"{few} of {len(weight):,} {what} earned anything; {rules.min_rewarded} are needed"
+        needed = math.ceil(len(weight) * rules.min_rewarded / rewarded) if rewarded else None
     unseen = float((log.one_place < 0.01).mean())
     near = effective_sample(log.one_place) / len(log.one_place)
     return Overlap(len(weight), effective, largest, share, mean, se, unseen, near, rewarded, refusal, needed)
