@@ -23,14 +23,14 @@ from localpolicy.runtime.files import whole_file, write_text
 # Colours of a notebook: its own paper and ink, light or dark.
 NOTEBOOK = (
     ":scope { --paper: inherit; --raised: #8881; --ink: inherit; --soft: #777; --line: #8884; --yes: #0b6b4f; "
-    "--no: #a33a00; }"
+    "--no: #a33a00; --shade: #8885; }"
 )
 # JupyterLab has rules of its own for tables in outputs, which are stronger than those of a page: texts to the right.
 OVER_THE_NOTEBOOK = """
 :scope:scope:scope table { margin: 0; table-layout: auto; }
 :scope:scope:scope :is(th, td) { text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
 :scope:scope:scope .number { text-align: right; }
-:scope:scope:scope tbody th:first-child, :scope:scope:scope .words { min-width: 0; }
+:scope:scope:scope :is(tbody th:first-child, thead th.number, .words) { min-width: 0; }
 """
 
 
