@@ -155,6 +155,31 @@ def test_extreme_rows_stay_finite(name):
     torch.testing.assert_close(js, dense.divergence(p, q)[0], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("name", OTHERS)
+def test_sums_that_leave_the_range_of_plain_exponentials(name):
+    """Logits of several hundred: means and gradients come from shifted sums, kept or formed again."""
+    items, upstream = items_of(6, 500), torch.linspace(-1, 2, 6, dtype=torch.float64)
+
+    def found(module):
+        p, q = rows(6, 500, scale=8.0), rows(6, 500, seed=1)
+        leaves = [tensor.requires_grad_() for tensor in (p.hidden, *p.head)]
+        value, mean = module.log_prob_and_mean(p, items, q)
+        (value * upstream).sum().backward()
+        return [value.detach(), mean, *(leaf.grad for leaf in leaves)]
+
+    assert dense.logsumexp(rows(6, 500, scale=8.0)).max() > math.log(chunks.PLAIN[1])
+    for one, other in zip(found(backend(name)), found(dense), strict=True):
+        close(one, other, torch.float64)
+
+
+def test_half_precision_serves_the_products_alone():
+    """What is summed are the scores as bf16 rounds them once: neither hidden states nor sums are rounded again."""
+    p, q = rows(7, 300, torch.bfloat16), rows(7, 300, torch.bfloat16, seed=1)
+    formed, values = p.chunk(0, 300).float(), q.chunk(0, 300).float()
+    torch.testing.assert_close(chunked.logsumexp(p), formed.logsumexp(1), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(chunked.mean(p, q), (formed.softmax(1) * values).sum(1), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", list(BACKENDS))
 def test_ties_count_half(name):
     values = torch.tensor([[3.0, 1.0, 1.0, 1.0, 0.0]])

@@ -1,10 +1,10 @@
 """Chunks of the catalogue, and sums over them: what `chunked` and `sharded` stand on.
 
 Softmax sums over chunks are added as they are where that is exact, and else combine by m' = max(m, m_c),
-s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time. Backward uses
-the chunks again where all of them fit into a fixed room (`KEEP`), and forms them anew where they do not: memory is
-bounded whatever N x V is. Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as much
-as the arithmetic.
+s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time; exponentials are
+formed as powers of two. Backward uses the chunks again where all of them fit into a fixed room (`KEEP`), and forms them
+anew where they do not: memory is bounded whatever N x V is. Buffers are kept between calls: on a CPU the page faults of
+fresh large buffers cost as much as the arithmetic.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ def _place(like: Tensor) -> tuple[Any, ...]:
 
 
 def _width(rows: int, items: int, device: torch.device) -> int:
-    return max(1, min(items, max(64, CHUNK.get(device.type, CHUNK["cpu"]) // max(rows, 1))))
+    fitting = CHUNK.get(device.type, CHUNK["cpu"]) // max(rows, 1)
+    return max(1, min(items, max(1, fitting // 64) * 64))  # products are fastest in whole vectors
 
 
 def chunks_of(
-    like: Tensor, *logits: Logits, room: Callable[[int, int], Tensor] | None = None
+    like: Tensor, *logits: Logits, room: Callable[[int, int], Tensor] | None = None, factor: float = 1.0
 ) -> Iterator[tuple[int, int, list[Tensor]]]:
-    """(start, stop, [N, stop-start] of each), over the catalogue.
+    """(start, stop, [N, stop-start] of each), over the catalogue; the first ones times `factor`.
 
     A yielded chunk is scratch: it may be changed, and the next one overwrites it, unless `room` says where the first
     rows' chunks shall lie.
@@ -72,7 +73,10 @@ def chunks_of(
             outs[0] = room(start, stop)
         chunks = [source.chunk(start, stop, out=out) for source, out in zip(logits, outs, strict=True)]
         # Half precision serves the matrix product; sums of thousands of exponentials need float32.
-        yield start, stop, [chunk.float() if chunk.dtype.itemsize < 4 else chunk for chunk in chunks]
+        chunks = [chunk.float() if chunk.dtype.itemsize < 4 else chunk for chunk in chunks]
+        if factor != 1:
+            chunks[0].mul_(factor)
+        yield start, stop, chunks
 
 
 def like_of(rows: Logits) -> Tensor:
@@ -99,8 +103,31 @@ def in_bits(rows: Logits) -> tuple[Logits, float]:
     return rows, LOG2E
 
 
+class Pulled:
+    """Σ_a weight_a value_a of linear values, which are not formed: h·Σ_a weight_a v_a + Σ_a weight_a b_a.
+
+    That is the same product over the catalogue, but what it gives is [N, D] and stays in the cache.
+    """
+
+    def __init__(self, values: LinearLogits) -> None:
+        self.values = values
+        self.weight, self.bias = torch.zeros_like(values.hidden), torch.zeros_like(values.hidden[:, 0])
+
+    def add(self, weights: Tensor, start: int, stop: int) -> None:
+        """Take the columns start:stop in, whose weights [N, stop - start] these are."""
+        weight, bias = self.values.head.to(weights.dtype)
+        self.weight.addmm_(weights, weight[start:stop])
+        if bias is not None:
+            self.bias.addmv_(weights, bias[start:stop])
+
+    def total(self) -> Tensor:
+        """[N]."""
+        pulled: Tensor = torch.linalg.vecdot(self.values.hidden, self.weight)
+        return pulled + self.bias
+
+
 class PlainSum:
-    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far.
+    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, of rows in bits (see `in_bits`).
 
     Without a shift a chunk is passed over twice instead of four times. It is right where every sum lies within `PLAIN`,
     as it does for logits of any trained policy; `fits` tells.
@@ -111,8 +138,8 @@ class PlainSum:
         self.sums = like.new_zeros((1 + weighted, rows), dtype=summing_type(like))
 
     def add(self, chunk: Tensor, value: Tensor | None = None) -> Tensor:
-        """Take a chunk in, which becomes e^chunk. The shift is returned: [N] zeros."""
-        self.sums[0] += chunk.exp_().sum(1)
+        """Take a chunk in, which becomes 2^chunk. The shift is returned: [N] zeros."""
+        self.sums[0] += chunk.exp2_().sum(1)
         if value is not None:
             self.sums[1] += torch.linalg.vecdot(chunk, value)
         return self.shift
@@ -139,21 +166,21 @@ class RunningSum:
         self.sums = like.new_zeros((1 + weighted, rows), dtype=summing_type(like))
 
     def add(self, chunk: Tensor, value: Tensor | None = None) -> Tensor:
-        """Take a chunk in. `chunk` becomes e^{chunk - shift}, and the shift is returned: [N]."""
+        """Take a chunk in. `chunk` becomes 2^{chunk - shift}, and the shift is returned, no longer in bits: [N]."""
         top = torch.maximum(self.top, chunk.amax(1))
-        # A row of -inf so far has top = -inf; e^{-inf - -inf} would be NaN.
+        # A row of -inf so far has top = -inf; 2^{-inf - -inf} would be NaN.
         shift = torch.where(top.isfinite(), top, torch.zeros_like(top))
-        self.sums *= torch.exp(self.top - shift)
-        chunk.sub_(shift[:, None]).exp_()
+        self.sums *= torch.exp2(self.top - shift)
+        chunk.sub_(shift[:, None]).exp2_()
         self.sums[0] += chunk.sum(1)
         if value is not None:
             self.sums[1] += torch.linalg.vecdot(chunk, value)
         self.top = top
-        return shift
+        return shift * LN2
 
     def log(self) -> Tensor:
         """log Σ e^{row}."""
-        return self.top + self.sums[0].log()
+        return self.top * LN2 + self.sums[0].log()
 
     def mean(self) -> Tensor:
         """Σ softmax value."""
@@ -245,23 +272,30 @@ def sums_over_chunks(
     """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
     like = like_of(rows)
     weighted = own_values or values is not None
-    others = () if values is None else (values,)
+    bits, factor = in_bits(rows)
 
-    def summed(running: PlainSum | RunningSum) -> Sums:
+    def summed(running: PlainSum | RunningSum, pulled: Pulled | None) -> Sums:
         if kept:
             kept.chunks.clear()
-        for start, stop, (chunk, *value) in chunks_of(like, rows, *others, room=kept.room if kept else None):
-            shift = running.add(chunk, *([chunk.clone()] if own_values else value))
+        formed = () if values is None or pulled else (values,)
+        room = kept.room if kept else None
+        for start, stop, (chunk, *value) in chunks_of(like, bits, *formed, room=room, factor=factor):
+            shift = running.add(chunk, *([chunk * LN2] if own_values else value))
+            if pulled:
+                pulled.add(chunk, start, stop)
             if kept:
                 kept.chunks.append((start, stop, chunk, shift))
+        if pulled:
+            return Sums(running.log(), pulled.total() / running.sums[0])
         return Sums(running.log(), running.mean() if weighted else None)
 
     if like.device.type == "cpu":  # elsewhere the question whether it fits would wait for the device
-        plain = PlainSum(like, rows.shape[0], weighted=weighted)
-        sums = summed(plain)
+        linear = isinstance(values, LinearLogits) and values.hidden.dtype == like.dtype == summing_type(like)
+        plain = PlainSum(like, rows.shape[0], weighted=weighted and not linear)
+        sums = summed(plain, Pulled(values) if linear else None)  # type: ignore[arg-type]
         if plain.fits():
             return sums
-    return summed(RunningSum(like, rows.shape[0], weighted=weighted))
+    return summed(RunningSum(like, rows.shape[0], weighted=weighted), None)
 
 
 def softmax_pull(
@@ -296,5 +330,6 @@ def shares(
     if kept is not None:
         yield from kept.chunks
         return
-    for start, stop, (chunk,) in chunks_of(like, rows):
-        yield start, stop, chunk.sub_(normaliser[:, None]).exp_().to(like.dtype), normaliser
+    bits, factor = in_bits(rows)
+    for start, stop, (chunk,) in chunks_of(like, bits, factor=factor):
+        yield start, stop, chunk.sub_(normaliser[:, None] * LOG2E).exp2_().to(like.dtype), normaliser
