@@ -15,7 +15,7 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.report.comparison import _stages
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.html.charts import OBJECTIVES, series_styles
-from localpolicy.report.numbers import decimals, ends, excludes_zero, fixed, interval_text, joined, percent, range_text
+from localpolicy.report.numbers import decimals, ends, fixed, interval_text, joined, percent, range_text
 
 lines = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
 steps = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
@@ -328,7 +328,7 @@ def test_numbers_as_people_write_them() -> None:
     assert range_text(Interval(0.5, 0.49999, 0.50001), 2) == "± <0.01"
     assert range_text(Interval(0.5, 0.5, 0.5), 2) == ""
     assert joined(["a"]) == "a" and joined(["a", "b", "c"]) == "a, b and c"
-    assert [excludes_zero(Interval(0.0, low, high)) for low, high in ((1, 2), (-2, -1), (-1, 1), (0, 1))] == [
+    assert [Interval(0.0, low, high).sign for low, high in ((1, 2), (-2, -1), (-1, 1), (0, 1))] == [
         1,
         -1,
         0,

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from commands import invoked as lpi
 
+from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 
 SMALL = ("--set", "train.epochs=2", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
@@ -72,10 +73,11 @@ def write_ratings(path, *, times: bool) -> None:
 def test_the_gate_of_the_commands_sees_what_go_sees(tmp_path, monkeypatch, times, check):
     """Rows in no order of time, and training that the clock ended: before, `go` knew of them and `lpi gate` did not."""
     monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
-    place = import_module("localpolicy.study.go")
     if check == "training":
-        within = place._within
-        monkeypatch.setattr(place, "_within", lambda config, seconds: within(config, 1e-6))
+        whole, hurry = Config.trained_with, {"minutes": 1e-6 / 60}
+        monkeypatch.setattr(
+            Config, "trained_with", lambda self, **to: whole(self, **(hurry if "minutes" in to else to))
+        )
     write_ratings(tmp_path / "log.csv", times=times)
     out = tmp_path / "go"
     (tmp_path / "rules.yaml").write_text("min_sequences: 5\n")

@@ -92,6 +92,11 @@ class Interval:
         """Whether there is nothing uncertain about it."""
         return self.low == self.high
 
+    @property
+    def sign(self) -> int:
+        """+1 or -1 where the whole interval is on one side of 0, else 0."""
+        return int(self.low > 0) - int(self.high < 0)
+
 
 class Measurement(NamedTuple):
     """A row of the long table: one figure of one policy over one group of positions."""

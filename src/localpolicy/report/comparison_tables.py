@@ -15,7 +15,7 @@ from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import Section
-from localpolicy.report.numbers import NOTHING, decimals, excludes_zero, known, number
+from localpolicy.report.numbers import NOTHING, decimals, known, number
 from localpolicy.report.table import (
     Cell,
     Column,
@@ -106,9 +106,7 @@ def _mark(section: Section, policy: str, figure: str) -> Mark | None:
     if figure == "JS":
         level = LEVEL if beyond_floor(section.figure(policy, "JS"), section.floor) is False else None
         return BLIND if policy in section.unseen_by_js else level
-    if figure == "true gain":
-        return MARKS[excludes_zero(section.figure(policy, figure))]
-    gain = section.gains.get(policy, {}).get(figure)
+    gain = section.figure(policy, figure) if figure == "true gain" else section.gains.get(policy, {}).get(figure)
     return MARKS[0 if gain is None else gain.sign]
 
 

@@ -12,7 +12,7 @@ from localpolicy.report.comparison_tables import side_by_side
 from localpolicy.report.comparison_words import LARGEST
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.html.page import write_report
-from localpolicy.report.numbers import NOTHING, excludes_zero, joined, with_interval
+from localpolicy.report.numbers import NOTHING, joined, with_interval
 from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
@@ -100,7 +100,7 @@ def demo_table(section: Section) -> Table:
             return Cell(f"{weights[policy][figure]:.0%}" if figure in weights[policy] else NOTHING)
         interval, gain = section.figure(policy, figure), figure == "true gain"
         text = with_interval(interval, 4 if figure.startswith("true") else 3, sign="+" if gain else "")
-        return Cell(text + ("*" if excludes_zero(interval) else " ") if gain else text)
+        return Cell(text + ("*" if interval is not None and interval.sign else " ") if gain else text)
 
     assert section.floor is not None and section.logging_value is not None
     note = (

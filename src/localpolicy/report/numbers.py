@@ -89,13 +89,6 @@ def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str
     return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
 
 
-def excludes_zero(interval: Interval | None) -> int:
-    """+1 or -1 where the whole interval is on one side of 0, else 0."""
-    if interval is None or not (known(interval.low) and known(interval.high)):
-        return 0
-    return int(interval.low > 0) - int(interval.high < 0)
-
-
 def ends(interval: Interval, figure: str) -> tuple[float, float]:
     """Ends of the bar that shows an interval: cut off at 0 and 1 where the figure cannot go beyond them."""
     least = 0.0 if SHARE.search(figure) or NOT_NEGATIVE.search(figure) else -math.inf

@@ -119,6 +119,10 @@ class Config(Settings):
     train: TrainConfig = Field(TrainConfig(), description="how it is maximised, and which weights are kept")
     auto: dict[str, str] = Field({}, description="of a resolved config: what was chosen from the log, and why")
 
+    def trained_with(self, **changes: Any) -> Config:
+        """The same with other settings of `train`, such as seed=3; they are not checked again."""
+        return self.model_copy(update={"train": self.train.model_copy(update=changes)})
+
 
 # Settings of `train` that say where and how a run is computed, not what is: the same run with others is the same run.
 COMPUTED_BY = {"device", "minutes", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}

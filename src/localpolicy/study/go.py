@@ -139,7 +139,7 @@ def carry_out(
     until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
     write_text(out / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
     waiting = [
-        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", with_seed(config, seed))
+        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", config.trained_with(seed=seed))
         for seed in plan.seeds
     ]
     stages = [waiting] if plan.side_by_side else [[job] for job in waiting]
@@ -147,7 +147,8 @@ def carry_out(
     def trained(jobs: Sequence[Job], after: int) -> list[Run]:
         """Trained in an even share of the time, with `after` stages to come; a run ends with a validation or two."""
         share = (until - clock.spent) / (after + 1) - 2 * plan.scoring_seconds
-        timed = [replace(job, config=_within(job.config, max(share, LEAST_TRAINING))) for job in jobs]
+        minutes = max(share, LEAST_TRAINING) / 60  # the clock ends what is slower than planned
+        timed = [replace(job, config=job.config.trained_with(minutes=minutes)) for job in jobs]
         return list(train_all(timed, processes=None if plan.side_by_side else 1).values())
 
     references: list[Run] = []
@@ -189,11 +190,6 @@ def carry_out(
     return result
 
 
-def _within(config: Config, seconds: float) -> Config:
-    """The same, ended by the clock where it is slower than planned."""
-    return config.model_copy(update={"train": config.train.model_copy(update={"minutes": seconds / 60})})
-
-
 def _cut_short(runs: Sequence[Run]) -> list[str]:
     """Which runs the clock ended."""
     return [
@@ -202,11 +198,6 @@ def _cut_short(runs: Sequence[Run]) -> list[str]:
         for run in runs
         if run.out_of_time
     ]
-
-
-def with_seed(config: Config, seed: int) -> Config:
-    """The same with another seed."""
-    return config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
 
 
 # ---------------------------------------------------------------------- the same as single commands

@@ -169,7 +169,7 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
             )
         # Where even the fewest do not fit the clock ends the runs: the gate knows then why they have learned so little.
         epochs, seconds = max(fitting, min(FEWEST_EPOCHS, most)), together() * epoch * fitting
-        config = config.model_copy(update={"train": config.train.model_copy(update={"epochs": epochs})})
+        config = config.trained_with(epochs=epochs)
     judging = judging_seconds(data, scoring, min(len(data["test"]), FEWEST_JUDGED))
     runs = len(seeds) + (improve is not None)
     passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT

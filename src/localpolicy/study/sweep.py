@@ -132,11 +132,7 @@ def sweep(
 
 def _arm(config: Config, point: Point, seed: int) -> Arm:
     words = [config.objective.name, *point.name.split(), f"seed={seed}"]
-    settings = point.apply(config)
-    return Arm(
-        "-".join(words).replace("/", "_"),
-        settings.model_copy(update={"train": settings.train.model_copy(update={"seed": seed})}),
-    )
+    return Arm("-".join(words).replace("/", "_"), point.apply(config).trained_with(seed=seed))
 
 
 def _reference(config: Config, seed: int) -> Arm:
