@@ -95,9 +95,7 @@ def value_of_scores(
 def off_policy(
     log: Decisions,
     *,
-    cap: float = CAP,
     largest_reward: float | None = None,
-    confidence: float = 0.95,
     rules: OverlapRules | None = None,
     propensities: str = "logged",
     estimand: Estimand = "decision",
@@ -109,27 +107,26 @@ def off_policy(
         for name in ESTIMATORS:
             known = name not in NEEDS_REWARD_MODEL or log.value_expected is not None
             if known and not (name == "DM" and log.lists):
-                estimates[name] = _estimate(contributions(log, name), confidence)
+                estimates[name] = _estimate(contributions(log, name))
         if "DM" in estimates:  # its error is r̂'s, of which its spread says nothing
             estimates["DM"] = ValueEstimate(estimates["DM"].value, math.nan, {})
-        estimates["clipped IPS"] = _clipped(log, cap, largest_reward, confidence)
-    return OffPolicy(estimates, _estimate(logged(log), confidence), support, propensities, estimand)
+        estimates["clipped IPS"] = _clipped(log, largest_reward)
+    return OffPolicy(estimates, _estimate(logged(log)), support, propensities, estimand)
 
 
-def _estimate(found: Contributions, confidence: float) -> ValueEstimate:
-    interval = skewed(found, confidence=confidence)
-    return ValueEstimate(found.mean, clustered_se(found.values, found.clusters), {INTERVAL: interval})
+def _estimate(found: Contributions) -> ValueEstimate:
+    return ValueEstimate(found.mean, found.se, {INTERVAL: skewed(found)})
 
 
-def _clipped(log: Decisions, cap: float, largest_reward: float | None, confidence: float) -> ValueEstimate:
-    """Between 0 and cap times the largest reward: the one estimator whose range is known beforehand.
+def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
+    """Between 0 and `CAP` times the largest reward: the one estimator whose range is known beforehand.
 
     What is clipped off is missing above, so that its interval bounds J from below alone.
     """
-    values = clipped(log, cap)
+    values = clipped(log, CAP)
     intervals = {}
     if largest_reward is not None and log.reward.min() >= 0:
-        reach = cap * largest_reward * (int(log.places.max(initial=0)) + 1)
-        found = empirical_bernstein(values, log.clusters, bounds=(0.0, reach), confidence=confidence)
-        intervals["empirical Bernstein"] = found if (log.weight <= cap).all() else found._replace(high=math.inf)
+        reach = CAP * largest_reward * (int(log.places.max(initial=0)) + 1)
+        found = empirical_bernstein(values, log.clusters, bounds=(0.0, reach))
+        intervals["empirical Bernstein"] = found if (log.weight <= CAP).all() else found._replace(high=math.inf)
     return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)
