@@ -29,7 +29,7 @@ from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 
 pytestmark = interpreted
 
-SHAPES = [(1, 1, 6), (7, 2, 16), (3, 63, 5), (17, 65, 33), (130, 300, 64)]
+SHAPES = [(1, 1, 6), (7, 2, 16), (3, 63, 5), (17, 65, 33), (130, 200, 64)]  # the last: whole tiles, and parts of one
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -106,7 +106,7 @@ def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
 @pytest.mark.parametrize("lists", [1, 3])
 @pytest.mark.parametrize("exclude", [False, True], ids=["all", "excluded"])
 def test_everything_evaluation_asks(lists, exclude):
-    check_statistics(20, 2000, 8, torch.float32, tolerance=1e-5, lists=lists, exclude=exclude)
+    check_statistics(20, 1000, 8, torch.float32, tolerance=1e-5, lists=lists, exclude=exclude)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ ON_THREE = ("mle", "lpi_rl", "value", "features")  # three processes on two core
 
 def config(name, *, shard=False, **changes):
     # Dropout differs between ranks on purpose; without it the numbers must agree.
-    train = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
+    train = {"epochs": 2, "batch_size": 32, "learning_rate": 0.01, "device": "cpu", "checkpoint_every": 3}
     settings = {
         "model": {"width": 8, "dropout": 0.0, "features": []},
         "objective": weighted({"name": name}),
