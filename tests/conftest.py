@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+# Before torch, which reads it once: threads that wait for each other sleep, where several processes share two cores.
+import localpolicy  # noqa: F401 # isort: skip
 import pytest
 import torch
 from small_logs import TINY, write_small
