@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from localpolicy.cli.options import complete
 from localpolicy.cli.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError
+from localpolicy.errors import ConfigError, DataError
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(complete(prepare))
@@ -65,6 +65,10 @@ def test_append_by_command(tmp_path: Path) -> None:
     lpi("events", tmp_path / "0.parquet", "--out", tmp_path / "a", "--split", "time")
     lpi("events", tmp_path / "1.parquet", "--out", tmp_path / "b", "--append", tmp_path / "a")
     assert sum(Prepared(tmp_path / "b").manifest["counts"]["events"].values()) == 1200
+    (tmp_path / "b" / "quality.html").unlink()  # as where the call was killed before it wrote the page
+    with pytest.raises(DataError, match="is part of .* already"):
+        lpi("events", tmp_path / "1.parquet", "--out", tmp_path / "b", "--append", tmp_path / "b", "--force")
+    assert (tmp_path / "b" / "quality.html").exists()
 
 
 @pytest.mark.parametrize("columns", ["nothing.yaml", "sequence_id=", "a=b,a=c"])

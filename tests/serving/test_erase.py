@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from test_log import HOUR, START, answer, listed, write
@@ -11,11 +12,13 @@ from test_log import HOUR, START, answer, listed, write
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import LOG, Prepared
 from localpolicy.errors import DataError, LocalPolicyError
+from localpolicy.runtime.files import read_json, sha256
 from localpolicy.serving import database as databases
+from localpolicy.serving import erase as erasing
 from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
-from localpolicy.serving.log import Log
+from localpolicy.serving.log import Log, erased_name
 from localpolicy.serving.records import Shown
 from localpolicy.serving.rotate import rotate
 
@@ -143,6 +146,35 @@ def test_late_answers_need_the_files_that_say_whose_they_are(rotated, tmp_path, 
     caplog.clear()
     found = erase("p#0", log=tmp_path / "log.db", files=[tmp_path / "events"])
     assert found["log"]["feedback"] == 1 and not caplog.text
+
+
+@pytest.mark.parametrize("cut", ["_erase_log", "_erase_file", "_record", "_record_files"])
+def test_a_call_that_was_cut_short_is_finished_by_another(rotated, tmp_path, monkeypatch, cut):
+    """A late answer's list is named by the files alone; what a file became must be known by its digest."""
+    table = pq.read_table(rotated)
+    files = [file for file in (tmp_path / "events").rglob("*.parquet") if erasing._requests_of(file, "p#0")]
+    mine = table.filter(pc.equal(table["sequence_id"], "p#0"))["request"].to_pylist()
+    log = Log(tmp_path / "log.db")
+    write(log, answer(listed(id=mine[0]), 1))
+    log.close()
+
+    def full(*given: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(erasing, cut, full)
+    with pytest.raises((OSError, LocalPolicyError)):
+        erase("p#0", log=tmp_path / "log.db", files=[tmp_path / "events"])
+    monkeypatch.undo()
+    erase("p#0", log=tmp_path / "log.db", files=[tmp_path / "events"])
+    assert "p#0" not in pq.read_table(rotated)["sequence_id"].to_pylist()
+    for file in files:
+        found = [entry for entry in read_json(file.parent / erasing.RECORD) if entry["file"] == file.name]
+        assert [entry["after"] for entry in found] == [sha256(file)]
+    database = Database(tmp_path / "log.db")
+    assert database.rows("SELECT COUNT(*) FROM feedback") == [(0,)]
+    assert {name for (name,) in database.rows("SELECT * FROM erased")} == set(map(erased_name, mine))
+    assert database.rows("SELECT sha256, rows FROM rotations") == [(sha256(rotated), len(table) - len(mine))]
+    database.close()
 
 
 def test_what_comes_back_for_an_erased_person_is_not_stored(address, tmp_path):

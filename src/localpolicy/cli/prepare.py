@@ -36,11 +36,20 @@ def prepare(
     """Prepare a log: read, check, filter, index, split and store it; report on its quality."""
     from localpolicy.data.prepare import prepare as prepare_log
     from localpolicy.data.quality import measure
+    from localpolicy.data.store import QUALITY_PAGE, Prepared
+    from localpolicy.errors import DataError
     from localpolicy.report.quality import quality_tables, write_page
     from localpolicy.runtime.files import write_json
 
     show_steps(PREPARING)
-    data = prepare_log(*paths, source=source, out=out, **settings)
+    try:
+        data = prepare_log(*paths, source=source, out=out, **settings)
+    except DataError:
+        # A day that was appended by a call that was killed before it wrote the page: the page is still owed.
+        if settings.get("append") and (out / "manifest.json").exists() and not (out / QUALITY_PAGE).exists():
+            whole = Prepared(out)
+            write_page(whole, measure(whole))
+        raise
     quality = measure(data)
     page = write_page(data, quality)
     if json is not None:

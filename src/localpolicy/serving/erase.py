@@ -3,6 +3,9 @@
 What is erased changes digests. The erasure is therefore recorded, without the person, beside what it changed: old and
 new digest of each file; a reader that knows the old one can see why it is gone. The bytes go too: what is deleted from
 a database stays in its files until they are written anew.
+
+A call that was cut short is finished by calling again. Only the files name the lists behind answers that came late, so
+the log is rid of these before the files are; and what a file becomes is recorded before it does.
 """
 
 from __future__ import annotations
@@ -51,23 +54,25 @@ def erase(
     try:
         with nullcontext() if database is None else database.only_mover():
             requests = {request for path in paths for request in _requests_of(path, person)}
-            for path in paths:
-                if changed := _erase_file(path, person):
-                    record["files"][str(path)] = changed
-                    entry = {"id": record["id"], "time": moment, "file": path.name, **changed}
-                    _record(path.parent / RECORD, entry)
-            for folder in folders:
-                with only_writer(folder):
-                    entry = {"id": record["id"], "time": moment}
-                    changed = _erase_prepared(folder, person, entry, _digests(paths))
-                if changed:
-                    record["data"][str(folder)] = changed
             if database is not None:
                 with database.told():
                     if not paths and (late := database.rows(ROTATED_LISTS)[0][0]):
                         LOG.warning(f"{late:,} late answers in the log are to lists that were rotated, which alone say "
                                     "whose they are: name them with --files as well")  # fmt: skip
                     record["log"] = _erase_log(database, person, requests, record)
+            about = {"id": record["id"], "time": moment}
+            for path in paths:
+                if changed := _erase_file(path, person, about):
+                    record["files"][str(path)] = changed
+            for folder in folders:
+                with only_writer(folder):
+                    changed = _erase_prepared(folder, person, about, _digests(paths))
+                if changed:
+                    record["data"][str(folder)] = changed
+            if database is not None:
+                with database.told():
+                    _record_files(database, paths, record)
+                    database.forget(HOLD_PERSONS)
     finally:
         if database is not None:
             database.close()
@@ -132,17 +137,22 @@ def _erase_log(database: Database, person: str, requests: set[str], record: dict
                 if table in counts:
                     counts[table] += int(gone)
         database.drop_unused_filters()
-        for path, changed in record["files"].items():
-            database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
-                             (changed["after"], changed["rows"], Path(path).name, changed["before"]))  # fmt: skip
         content = {**record, "log": counts}
         database.execute("INSERT INTO erasures VALUES (?, ?, ?)", (record["id"], record["time"], dumps(content)))
-    database.forget(HOLD_PERSONS)
     return counts
 
 
-def _erase_file(path: Path, person: str) -> dict[str, Any] | None:
-    """Rewrite one Parquet file without the person's rows."""
+def _record_files(database: Database, paths: Iterable[Path], record: dict[str, Any]) -> None:
+    """What became of the rotated files, by this call and by those that were cut short."""
+    with database.transaction(alone=True):
+        for entry in _records(paths):
+            database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
+                             (entry["after"], entry["rows"], entry["file"], entry["before"]))  # fmt: skip
+        database.execute("UPDATE erasures SET content = ? WHERE id = ?", (dumps(record), record["id"]))
+
+
+def _erase_file(path: Path, person: str, about: dict[str, Any]) -> dict[str, Any] | None:
+    """Rewrite one Parquet file without the person's rows, and record it beside it."""
     table = pq.read_table(path)
     kept = table.filter(_others(table[_owner(path)], person))
     if len(kept) == len(table):
@@ -150,7 +160,9 @@ def _erase_file(path: Path, person: str) -> dict[str, Any] | None:
     before = sha256(path)
     with whole_file(path) as partial:
         pq.write_table(kept, partial)
-    return {"before": before, "after": sha256(path), "erased": len(table) - len(kept), "rows": len(kept)}
+        changed = {"before": before, "after": sha256(partial), "erased": len(table) - len(kept), "rows": len(kept)}
+        _record(path.parent / RECORD, {**about, "file": path.name, **changed})
+    return changed
 
 
 def _others(column: Any, person: str) -> Any:
@@ -160,8 +172,12 @@ def _others(column: Any, person: str) -> Any:
 
 def _digests(paths: Iterable[Path]) -> dict[str, str]:
     """What became of files by all erasures recorded beside them: a call that was cut short is not forgotten."""
-    records = sorted({path.parent / RECORD for path in paths})
-    return {entry["before"]: entry["after"] for file in records if file.exists() for entry in read_json(file)}
+    return {entry["before"]: entry["after"] for entry in _records(paths)}
+
+
+def _records(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    files = sorted({path.parent / RECORD for path in paths})
+    return [entry for file in files if file.exists() for entry in read_json(file)]
 
 
 def _latest(digest: str, digests: Mapping[str, str]) -> str:
@@ -238,4 +254,5 @@ def _renumbered(number: np.ndarray, kept: np.ndarray) -> np.ndarray:
 
 def _record(path: Path, entry: dict[str, Any]) -> None:
     known = read_json(path) if path.exists() else []
-    write_json(path, [*known, entry])
+    # One of the same bytes was cut short before the file was replaced.
+    write_json(path, [*(other for other in known if other["before"] != entry["before"]), entry])
