@@ -34,6 +34,7 @@ def test_columns_are_told_by_their_names(names, expected):
 def test_events_are_worth_what_their_names_say(tmp_path):
     known, unsure = guess_rewards({"view": 9, "addtocart": 3, "transaction": 1, "none": 5}, tmp_path)
     assert known == "view=0.2,addtocart=0.5,transaction=1,none=0" and unsure == ()
+    assert guess_rewards({"view": 9, "view ": 2}, tmp_path)[0] == "view=0.2", "a name as rewards that are given have it"
     known, unsure = guess_rewards({"view": 9, "zap": 2}, tmp_path)
     assert known == "view=0.2,zap=0.2" and "zap" in unsure[0]
     assert guess_rewards({"1": 3, "5": 9, "3.5": 2}, tmp_path) == (">=4=1,>=3=0.5,*=0", ())
@@ -138,6 +139,11 @@ def test_probabilities_are_propensities_where_they_can_be(tmp_path):
     write_rows(tmp_path / "log.csv", "user,item,answer,probability", [(*row[:3], row[4]) for row in rows])
     found = guess(tmp_path / "log.csv")
     assert roles(found)["probability"] == "" and "no probabilities" in found.uses[-1].why
+    (tmp_path / "short.csv").write_text(
+        "user,item,clicked,prop,t\n" + "1,2,0,0.25,1700000000\n1,3,1,0.5,1700000060\n" * 5
+    )
+    short = guess(tmp_path / "short.csv").columns
+    assert short["propensity"] == "prop" and short["timestamp"] == "t"
 
 
 def test_a_missing_time_is_said_and_rows_sorted_by_item_are_found(tmp_path):

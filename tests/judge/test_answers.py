@@ -101,17 +101,17 @@ def test_what_nobody_answered_has_no_rank():
 
 
 def test_what_came_of_an_item_counts_for_the_first_meeting():
-    """Person 0 views a, views b, buys a, buys b; person 1 views a, and came with b, which they buy."""
+    """Person 0 views a, views b, buys a, buys b; person 1 views a, views it again and buys it, and buys b of before."""
     people = measured(
-        events=["view", "buy"], event=[0, 0, 1, 1, 0, 1], ndcg=[0.1, 0.2, 0.9, 0.9, 0.3, 0.9],
-        sequence=np.array([0, 0, 0, 0, 1, 1]), item=np.array([5, 7, 5, 7, 5, 7]),
-        reward=np.array([0.2, 0.2, 1.0, 1.0, 0.2, 1.0]), repeat=np.array([0, 0, 1, 1, 0, 1], bool),
-        logp_unseen=np.log([0.1, 0.2, 0.9, 0.9, 0.4, 0.9]),
-        logp_unseen_reference={"μ̂": np.log([0.2, 0.2, 0.9, 0.9, 0.2, 0.9])},
+        events=["view", "buy"], event=[0, 0, 1, 1, 0, 0, 1, 1], ndcg=[0.1, 0.2, 0.9, 0.9, 0.3, 0.9, 0.9, 0.9],
+        sequence=np.array([0, 0, 0, 0, 1, 1, 1, 1]), item=np.array([5, 7, 5, 7, 5, 5, 5, 7]),
+        reward=np.array([0.2, 0.2, 1.0, 1.0, 0.2, 0.2, 1.0, 1.0]), repeat=np.array([0, 0, 1, 1, 0, 1, 1, 1], bool),
+        logp_unseen=np.log([0.1, 0.2, 0.9, 0.9, 0.4, 0.9, 0.9, 0.9]),
+        logp_unseen_reference={"μ̂": np.log([0.2, 0.2, 0.9, 0.9, 0.2, 0.9, 0.9, 0.9])},
     )  # fmt: skip
     met = choices_of("π", people)
     assert met.first and met.sequence.tolist() == [0, 0, 1]
-    np.testing.assert_allclose(met.reward, [1.2, 1.2, 0.2])
+    np.testing.assert_allclose(met.reward, [1.2, 1.2, 0.2], err_msg="what the second meeting brought is its own")
     np.testing.assert_allclose(np.exp(met.logp), [0.1, 0.2, 0.4])
     np.testing.assert_allclose(np.exp(met.logp_reference["μ̂"]), [0.2, 0.2, 0.2])
     np.testing.assert_allclose(met.ranks, [0.1, 0.2, 0.3])
@@ -136,13 +136,14 @@ def test_the_weights_are_by_all_estimates_of_the_log():
 
 def test_a_baseline_blocks_by_both_figures_alone():
     reward, mu, dearer, _ = log()
-    old, new = policy("old", mu, reward), policy("new", mu, reward)
+    new = policy("new", mu, reward)
     better, torn = policy("better", dearer, reward, 0.6), policy("torn", dearer, reward, 0.1)
-    found = baselines_by_answers(new, old, [better], mu, RULES)
-    assert found.outcome == "no" and found.instead == "better"
-    assert baselines_by_answers(new, old, [torn], mu, RULES).outcome == "yes"
+    found = baselines_by_answers(new, [better, better._replace(name="the same")], mu, RULES)
+    assert found.outcome == "cannot tell" and found.instead is None, "it is far from what was shown: nobody knows"
+    assert "better" in found.plain and "the same" not in found.because
+    assert baselines_by_answers(new, [torn], mu, RULES).outcome == "yes"
     far = policy("far", np.where(np.arange(400) == 0, 0.0, -20.0), reward, 0.9)
-    alone = baselines_by_answers(new, old, [far], mu, RULES)
+    alone = baselines_by_answers(new, [far], mu, RULES)
     assert alone.outcome == "not asked" and "far" in alone.because
 
 

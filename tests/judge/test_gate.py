@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from localpolicy.cli.gate import gate as gate_verb
 from localpolicy.cli.options import complete
 from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
 from localpolicy.judge import claims
 from localpolicy.judge.gate import Gate, GateRules, gate
@@ -187,3 +188,25 @@ def test_positions_before_the_window_are_said_and_other_windows_refused_with_a_r
     assert not evaluate(place / "mle0", out=tmp_path / "out").left_out
     with pytest.raises(RunError, match=r"data.length: 2 and 4\n.*Train the other again with length=2"):
         gate(tmp_path / "short0", against=[place / "mle0"])
+
+
+def test_impressions_without_propensities_deploy_nobody(tmp_path):
+    """Half of the people answer whatever is shown, and were shown other items: those items are no better."""
+    rng, items, split = np.random.default_rng(0), 12, {"train": 600, "validation": 150, "test": 400}
+    with writing(
+        tmp_path / "data", kind="impressions", events=["none", "click"], rewards={"none": 0, "click": 1}
+    ) as store:
+        for name, count in split.items():
+            eager = np.repeat(rng.random(count) < 0.5, 3)
+            item = np.where(eager, 0, items // 2) + rng.integers(0, items // 2, 3 * count)
+            event = (rng.random(3 * count) < np.where(eager, 0.6, 0.05)).astype(int)
+            store.splits[name].append(np.full(count, 3), {"item": item, "event": event, "reward": event.astype(float)})
+        store.write_items(np.arange(items), np.full(items, 100))
+    data = Prepared(tmp_path / "data")
+    for name, config in {"mle": small_config(), "lpi": small_config("lpi_cb", seed=1)}.items():
+        train(data, out=tmp_path / name, config=config)
+    found = gate(tmp_path / "lpi", against=tmp_path / "mle", rules={"baselines": True}, device="cpu")
+    assert found.question.kind == "rewards"
+    assert found.answer != "deploy" and not any(check.instead for check in found.checks)
+    (worth,) = (check for check in found.checks if check.figure == "reward per answer")
+    assert worth.outcome == "no" or "No propensities were logged" in worth.because

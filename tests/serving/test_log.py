@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.compute as pc
@@ -17,7 +18,8 @@ import pytest
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.errors import LocalPolicyError
+from localpolicy.errors import LocalPolicyError, WriteError
+from localpolicy.runtime import full_disk
 from localpolicy.serving import rotate as rotating
 from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
@@ -310,6 +312,14 @@ def test_what_is_no_log(tmp_path):
     (tmp_path / "text").write_text("this is not a database, but long enough to be read as one" * 20)
     with pytest.raises(LocalPolicyError, match="cannot be opened as a log"):
         Log(tmp_path / "text")
+
+
+def test_a_full_disk_is_called_one_where_sqlite_calls_it_an_error(tmp_path, monkeypatch):
+    """With no room for a page of its index it answers "disk I/O error"."""
+    (tmp_path / "log.db").write_text("what cannot be opened, for whatever reason" * 20)
+    monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
+    with pytest.raises(WriteError, match="the disk is full"):
+        Log(tmp_path / "log.db")
 
 
 # ---------------------------------------------------------------------- from the log to a data set

@@ -49,7 +49,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "propensity", "propensityscore", "pscore", "probability", "actionprobability", "loggingprobability",
         "loggingprob", "loggingpropensity", "loggedpropensity", "behaviorprobability", "behaviourprobability",
         "displayprobability", "exposureprobability", "probaction", "actionprob", "showprob", "probshown", "prob", "p",
-        "mu",
+        "mu", "prop", "propscore", "displayprob", "exposureprob", "impressionprob", "policyprob", "loggedprob",
+        "itemprob",
     ),
     "request": (
         "request", "requestid", "listid", "slateid", "slate", "recommendationid", "recid", "queryid", "searchid",

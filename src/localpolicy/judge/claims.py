@@ -54,9 +54,11 @@ class Claim:
         because = f"not asked, since {why}: {self.because}"
         return replace(self, asked=False, holds=None, because=because, needed=None, instead=None)
 
-    def in_doubt(self, why: str) -> Claim:
+    def in_doubt(self, why: str, plain: str | None = None) -> Claim:
         """The same, which can no longer be told unless it says no."""
-        return self if self.holds is False else replace(self, holds=None, because=f"{self.because}. {why}")
+        if self.holds is False:
+            return self
+        return replace(self, holds=None, because=f"{self.because}. {why}", plain=plain or self.plain)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""

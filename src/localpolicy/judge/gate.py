@@ -50,6 +50,11 @@ __all__ = ["Gate", "GateRules", "gate", "read_rules"]
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
 BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
 DAY = 86_400_000  # ms
+CONFOUNDED = (
+    "No propensities were logged: where people who answer more were shown other items, these items look better than "
+    "they are. Log with what probability each was shown, or test online",
+    "without propensities better items and people who answer more look alike",
+)
 
 
 def gate(
@@ -126,13 +131,15 @@ def gate(
         asked = partial(measured, unseen=prepared.kind == "interactions")
         mine, theirs = asked(candidate, estimates), asked(old)
         pair = alike(asked, old, mine, theirs)
-        every = (mine, theirs, pair.new, pair.old, *map(asked, beside))
-        new, before, first, second, *rivals = (choices_of(each.name, each.scores) for each in every)
+        every = (mine, pair.new, pair.old, *map(asked, beside))
+        new, first, second, *rivals = (choices_of(each.name, each.scores) for each in every)
         log = of_the_log(new, {each.name for each in estimates if each.estimates_logging})
         answer = answers_check(first, second, log, checks[0], rules)
+        beaten = baselines_by_answers(new, rivals, log, rules)
         answer = answer if pair.refusal is None else answer.in_doubt(pair.refusal)
-        checks = [answer, *_as_facts(checks, BY_RANK, "the log does not say what was shown")]
-        checks.append(baselines_by_answers(new, before, rivals, log, rules))
+        if prepared.kind == "impressions":
+            answer, beaten = answer.in_doubt(*CONFOUNDED), beaten.as_fact("no propensities were logged")
+        checks = [answer, *_as_facts(checks, BY_RANK, "ranks ask in part what was shown before"), beaten]
     else:
         checks.append(baselines_check(evaluation, baselines, metric, rules))
     if any(each.leaks for each in opened[:2]):

@@ -22,7 +22,7 @@ from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
 
 MOST_TIED = 0.5  # of the steps within sequences
-CLOSE = 0.05  # nats: a reference this close to the likelihood of the propensities has learnt them
+CLOSE = 0.05  # nats: a reference this close to the likelihood of the propensities, or of popularity, has learnt them
 
 
 def without_grounds(checks: Sequence[Claim], data: Prepared, training: Claim | None, question: Question) -> list[Claim]:
@@ -90,7 +90,7 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
     for name, logp in scores.logp_reference.items():
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
-        learned = over_uniform.low > 0 and over_popular.high > 0
+        learned = over_uniform.low > 0 and over_popular.high > -CLOSE  # some logs are popularity, and no more
         among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
         if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
             true = np.log(scores.propensity[known])

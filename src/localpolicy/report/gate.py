@@ -15,7 +15,7 @@ MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NO
 NEXT = {
     "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
-    "cannot tell": "Collect more of the log, or test online. The checks say how much would tell.",
+    "cannot tell": "Collect more of the log, or test online.",
     "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
 }
 GROUNDS = {  # what to do where nothing can be judged, by the check that says so
@@ -56,6 +56,8 @@ def gate_headline(verdict: Gate) -> Contents:
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
     instead = next((check.instead for check in verdict.checks if check.instead), None)
     step = NEXT[verdict.answer]
+    if verdict.answer == "cannot tell" and any(check.needed is not None for check in verdict.checks):
+        step += " The checks say how much would tell."
     if instead is not None:
         name = instead.replace(" ", "-").lower()
         saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,18 @@ from localpolicy.errors import WriteError
 # What a disk, a quota, a limit or a read-only mount answers to a write that it refuses.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 # SQLite's, DuckDB's own limit of 90 % of the disk, and NumPy's, which has no errno ("4000 requested and 8 written").
+SMALLEST = 64 * 1024  # bytes
 FULL_WORDS = ("space left", "file too large", "disk is full", "failed to offload", "requested and")
 
 
 def says_full(error: Exception) -> bool:
     """Whether the words of an engine that hides the errno mean that the disk is full."""
     return any(words in str(error).lower() for words in FULL_WORDS)
+
+
+def has_no_room(path: Path) -> bool:
+    """Whether the disk of a file has less than one page of SQLite's index left: it calls that an I/O error."""
+    return path.parent.exists() and shutil.disk_usage(path.parent).free < SMALLEST
 
 
 @contextmanager

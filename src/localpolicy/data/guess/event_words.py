@@ -77,7 +77,7 @@ def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str
             f"{path}: the event column has {len(values)} different values: it is not one. Say which column it is "
             "(--columns event=NAME), or what each event is worth (--rewards)."
         )
-    likely = {value: likely_reward(value) for value in values}
+    likely = {value.strip(): likely_reward(value) for value in values}  # as rewards that are given are read
     listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in likely.items())
     unsure = [value for value, reward in likely.items() if reward is None]
     note = f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards"

@@ -26,7 +26,7 @@ from localpolicy.errors import DataError
 NEEDED = ("sequence_id", "item_id")
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
 PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for b in ("all", "men", "women"))}
-TIMELIKE = ("time", "date", "timestamp", "at", "ts", "ms", "when", "day")  # words of a name
+TIMELIKE = ("time", "date", "timestamp", "at", "ts", "t", "ms", "when", "day")  # words of a name
 IDS = ("id", "no", "nr", "number", "nummer", "code", "key")  # how names of ids end
 MOST_SHOWN = 20  # columns that an error names
 
