@@ -147,6 +147,13 @@ def test_a_baseline_blocks_by_both_figures_alone():
     assert alone.outcome == "not asked" and "far" in alone.because
 
 
+def test_where_nobody_meets_anything_new_nothing_is_told():
+    """Regulars who buy what they always buy: no row is a first meeting."""
+    none = policy("π", np.empty(0), np.empty(0))
+    assert "effective sample of 0.0%" in answers(none, np.empty(0), RULES).refusal
+    assert answers_check(none, none, np.empty(0), GAIN, RULES).outcome == "cannot tell"
+
+
 class Again:
     """Shows the last item again with chance `share`, each of the others alike."""
 

@@ -105,9 +105,8 @@ def gate(
     metric, chosen_because = deciding_metric(evaluation, rules)
     taken = {each.origin.objective for each in (candidate, *references[:1])}
     simple = {name: fit for name, fit in BASELINES.items() if rules.baselines and name not in taken}
-    popular = (
-        popularity(prepared, shown=True).log().numpy()[evaluation.scores.item]
-    )  # as a reference: of what was shown
+    shown = popularity(prepared, shown=True).log().numpy()  # what an estimate of the log is compared with
+    popular = shown[evaluation.scores.item]
     beside = [Candidate(name, fit(prepared), candidate.origin) for name, fit in simple.items()]
     baselines = [measured(each) for each in beside]
     checks: list[Claim] = []
