@@ -9,7 +9,7 @@ import pytest
 from report_examples import usual
 
 from localpolicy.report.contents import Contents
-from localpolicy.report.html.page import write_report
+from localpolicy.report.page import write_report
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def extra() -> None:
 @pytest.fixture
 def light(extra: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Contents], Path]:
     """Writes pages without the charting library, which takes seconds to bundle."""
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     return lambda contents: write_report(contents, tmp_path / "report.html")
 
 

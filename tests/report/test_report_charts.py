@@ -8,26 +8,21 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from page_tree import cells, parse, specs
+from page_tree import parse, specs
 from report_examples import bandit, crowded, row, section_of, store, three
 
 from localpolicy.measure.divergence import beyond_floor
+from localpolicy.report.charts import OBJECTIVES, all_series, bar
 from localpolicy.report.comparison import _stages
 from localpolicy.report.contents import Contents, Interval, Section
-from localpolicy.report.html.charts import OBJECTIVES, series_styles
-from localpolicy.report.numbers import decimals, ends, fixed, interval_text, joined, percent, range_text
+from localpolicy.report.numbers import decimals, fixed, interval_text, joined, percent, range_text
 
-lines = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
-steps = pytest.importorskip("localpolicy.report.html.lines", reason="the extra `report` is not installed")
-dots = pytest.importorskip("localpolicy.report.html.frontier", reason="the extra `report` is not installed")
-cuts = pytest.importorskip("localpolicy.report.html.spread", reason="the extra `report` is not installed")
-whole_ticks = pytest.importorskip(
-    "localpolicy.report.html.charts", reason="the extra `report` is not installed"
-).whole_ticks
+lines = pytest.importorskip("localpolicy.report.lines", reason="the extra `report` is not installed")
+dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")
 
 
 def drawn(section: Section) -> list:
-    return series_styles(Contents("", "", [section]))[0]
+    return all_series(Contents("", "", [section]))[0]
 
 
 def test_frontier_holds_every_figure() -> None:
@@ -74,7 +69,7 @@ def test_a_band_shows_nothing_impossible() -> None:
     wide = {"round": 1, "mean": 0.3, "low": -0.2, "high": 1.1}
     rounds = [{"figure": name, **wide} for name in ("J(π)", "entropy", "coverage")]
     section = section_of("", "", [row("ips", "ips", rounds=rounds)])
-    charts = steps.round_charts(section, drawn(section), "r")
+    charts = lines.round_charts(section, drawn(section), "r")
     found = {chart.title: chart.spec["datasets"]["values"][0] for chart in charts}
     bands = {name: (one["low"], one["high"]) for name, one in found.items()}
     assert bands == {"J(π)": (-0.2, 1.1), "entropy": (0.0, 1.1), "coverage": (0.0, 1.0)}
@@ -87,7 +82,7 @@ def test_a_bar_shows_nothing_impossible() -> None:
     wide = Interval(0.6, -0.1, 1.3)
     mle = row("mle", "mle", segments=parts, metrics={"buy.nDCG@20": wide}, js=Interval(0.1, -0.2, 0.4))
     section = section_of("", "", [mle])
-    (chart,) = cuts.segment_charts(section, drawn(section), "s")
+    (chart,) = lines.segment_charts(section, drawn(section), "s")
     assert {(one["low"], one["high"]) for one in chart.spec["datasets"]["values"]} == {(0.0, 1.0)}
     assert all("[−0.0600, 1.2100]" in one["value_text"] for one in chart.spec["datasets"]["values"])
     point = dots.frontier(section, drawn(section), "f").spec["datasets"]["points"][0]
@@ -101,12 +96,12 @@ def test_a_bar_shows_nothing_impossible() -> None:
      ("validation 1*buy.nDCG@20 + 2*view.nDCG@20", (-2.0, 2.0))],
 )  # fmt: skip
 def test_what_a_figure_can_be(figure: str, expected: tuple[float, float]) -> None:
-    assert ends(Interval(0.5, -2.0, 2.0), figure) == expected
+    assert tuple(bar(Interval(0.5, -2.0, 2.0), figure).values()) == expected
 
 
 def test_rounds_are_charted_and_pictured() -> None:
     section = store()
-    charts = steps.round_charts(section, drawn(section), "r")
+    charts = lines.round_charts(section, drawn(section), "r")
     assert [chart.title for chart in charts] == ["J(π)", "coverage", "JS from the round before"]
     values = charts[0].spec["datasets"]["values"]
     for place, policy in enumerate(section.policies):
@@ -117,9 +112,9 @@ def test_rounds_are_charted_and_pictured() -> None:
             (one.round, one.mean, one.low, one.high) for one in said
         ]
     assert all(one["low"] == one["value"] == one["high"] for one in charts[1].spec["datasets"]["values"])
-    picture = steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+    picture = lines.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
     assert picture.startswith("<svg") and all(policy.name in picture for policy in section.policies)
-    assert picture == steps.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+    assert picture == lines.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
 
 
 def test_letters_are_dark_enough_to_read() -> None:
@@ -127,7 +122,7 @@ def test_letters_are_dark_enough_to_read() -> None:
     assert contrast(OBJECTIVES["reward_weighted"][0]) < 3, "no colour for letters"
     section = store()
     chart = dots.frontier(section, drawn(section), "f")
-    legend = steps._picture_legend(len(section.policies))
+    legend = lines._picture_legend(len(section.policies))
     words = [layer for spec in (chart.spec, legend) for layer in spec["layer"] if layer["mark"]["type"] == "text"]
     assert {layer["name"] for layer in words} == {"floor_words", "level_words", "names", "legend_words"}
     for layer in words:
@@ -144,9 +139,9 @@ def contrast(colour: str) -> float:
 
 def test_a_picture_is_written_for_the_version_that_the_pages_charts_are(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list = []
-    monkeypatch.setattr(steps.vl_convert, "vegalite_to_svg", lambda spec: asked.append(spec))
+    monkeypatch.setattr(lines.vl_convert, "vegalite_to_svg", lambda spec: asked.append(spec))
     section = store()
-    steps.rounds_picture(Contents("", "", [section]), ["J(π)"])
+    lines.rounds_picture(Contents("", "", [section]), ["J(π)"])
     chart = dots.frontier(section, drawn(section), "f")
     assert asked[0]["$schema"] == chart.spec["$schema"]
 
@@ -167,14 +162,14 @@ def test_further_than_noise_means_that_the_intervals_do_not_meet() -> None:
      (1, 30, [5, 10, 15, 20, 25, 30]), (0, 1000, [0, 200, 400, 600, 800, 1000])],
 )  # fmt: skip
 def test_counts_have_whole_ticks(first: int, last: int, expected: list[int]) -> None:
-    assert whole_ticks(first, last) == expected
+    assert lines.whole_ticks(first, last) == expected
 
 
 def test_epochs_and_rounds_are_counted_once() -> None:
     curve = [{"epoch": epoch, "selected_by": 0.1 * epoch} for epoch in (1, 2)]
     rounds = [{"figure": "J(π)", "round": number, "mean": 0.3} for number in (0, 1)]
     section = section_of("", "", [row("mle", "mle", curve=curve, rounds=rounds)])
-    charts = [lines.curves(section, drawn(section), "c")[0], steps.round_charts(section, drawn(section), "r")[0]]
+    charts = [lines.curves(drawn(section), "c")[0], lines.round_charts(section, drawn(section), "r")[0]]
     ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]
     assert ticks == [[[1, 2]] * 3, [[0, 1]] * 3]
 
@@ -192,7 +187,7 @@ def test_what_stands_upright() -> None:
 def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     section = bandit()
     assert [policy.selected_by for policy in section.policies] == ["logp"] + ["AR@1"] * 5
-    charts = lines.curves(section, drawn(section), "c")
+    charts = lines.curves(drawn(section), "c")
     assert [chart.title for chart in charts] == ["logp", "AR@1", "effective share of the weights"]
     policies = [{style["policy"] for style in chart.spec["datasets"]["styles"]} for chart in charts]
     assert policies == [{"mle"}, {each.name for each in section.policies[1:]}, {each.name for each in section.policies}]
@@ -200,7 +195,7 @@ def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     assert kept == {(place, policy.selected_epoch) for place, policy in enumerate(section.policies) if place}
 
 
-def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) -> None:
+def test_the_stages_of_a_closed_form_have_charts_of_their_own() -> None:
     """Its run counts epochs on from stage to stage; here each begins at 1. Two β of one run are one line."""
     numbered = [("logging", 1, -2.0), ("logging", 2, -1.0), ("critic-1", 3, -0.3), ("critic-1", 4, -0.4)]
     recorded = [{"stage": stage, "epoch": epoch, "selected_by": value} for stage, epoch, value in numbered]
@@ -213,7 +208,7 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) ->
     lpi = row("lpi", "lpi_rl", stages=stages, digest="d", selected_epoch=4, selected_by="value_low")
     plain = row("mle", "mle", curve=[{"epoch": 1, "selected_by": -1.5}], selected_epoch=1, selected_by="logp")
     section = section_of("", "", [plain, lpi, replace(lpi, name="lpi β=1")])
-    charts = lines.curves(section, drawn(section), "c")
+    charts = lines.curves(drawn(section), "c")
     assert [chart.title for chart in charts] == [
         "logp",
         "μ̂: held-out log-likelihood",
@@ -225,11 +220,10 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own(tmp_path: Path) ->
     assert points == [[(0, 1, -1.5)], [(1, 1, -2.0), (1, 2, -1.0)], [(1, 1, -0.3), (1, 2, -0.4)]]
     assert [one["epoch"] for one in charts[2].spec["datasets"]["kept"]] == [1]
     assert len({chart.identity for chart in charts}) == 3
-    (tmp_path / "tables.html").write_text(charts[2].numbers)
-    assert cells(parse(tmp_path / "tables.html"), "c-stage-2-numbers")["2"]["lpi"].attributes["data-value"] == "-0.4"
+    assert charts[2].numbers.plain() == [["1", "−0.3000"], ["2", "−0.4000"]]
 
 
-def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tmp_path: Path) -> None:
+def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept() -> None:
     """Three per epoch; the best of all is the second of epoch 2, and a later one is as good."""
     values = [0.1, 0.2, 0.15, 0.3, 0.5, 0.5]
     curve = [
@@ -249,22 +243,18 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept(tm
     ]
     section = section_of("", "", rows)
     reached = [0.3333, 0.6667, 1, 1.3333, 1.6667, 2]
-    for chart in lines.curves(section, drawn(section), "c"):
+    for chart in lines.curves(drawn(section), "c"):
         data = chart.spec["datasets"]
         assert [one["epoch"] for one in data["values"] if one["key"] == 0] == reached
         assert [one["epoch"] for one in data["kept"] if one["key"] == 0] == [1.6667]
-    assert [one["epoch"] for one in lines.curves(section, drawn(section), "c")[0].spec["datasets"]["kept"]] == [
+    assert [one["epoch"] for one in lines.curves(drawn(section), "c")[0].spec["datasets"]["kept"]] == [
         1.6667,
         1,
     ]
-    (tmp_path / "tables.html").write_text(
-        "".join(chart.numbers for chart in lines.curves(section, drawn(section), "c"))
-    )
-    page = parse(tmp_path / "tables.html")
-    for place, expected in ((0, values), ("share", [line["weights"]["effective_share"] for line in curve])):
-        found = cells(page, f"c-{place}-numbers")
-        shown = [float(str(found[f"{at:g}"]["often"].attributes["data-value"])) for at in reached]
-        assert shown == expected
+    first, share = (chart.numbers for chart in lines.curves(drawn(section), "c"))
+    for table, expected in ((first, values), (share, [line["weights"]["effective_share"] for line in curve])):
+        shown = {cells[0].value: cells[1].value for cells in table.rows if cells[1].value is not None}
+        assert shown == dict(zip(reached, expected, strict=True))
 
 
 def test_histogram_and_segments_show_all(usual_page: Path) -> None:
@@ -290,7 +280,7 @@ def test_bins_of_any_width_are_told_apart(light: Callable[[Contents], Path]) -> 
 def test_colours_follow_objectives_everywhere() -> None:
     contents = three()
     found: dict[str, set[tuple[str, str]]] = {}
-    for section, styles in zip(contents.sections, series_styles(contents), strict=True):
+    for section, styles in zip(contents.sections, all_series(contents), strict=True):
         for policy, style in zip(section.policies, styles, strict=True):
             found.setdefault(policy.objective, set()).add((style.colour, style.shape))
         assert len({(style.colour, style.shape, style.fill, style.dash) for style in styles}) == len(styles)

@@ -22,7 +22,7 @@ from localpolicy.errors import LocalPolicyError
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import Contents, Interval, SampleLists, Section
-from localpolicy.report.html.page import write_report
+from localpolicy.report.page import write_report
 
 Light = Callable[[Contents], Path]
 LIMIT = 2_000_000
@@ -57,9 +57,9 @@ def test_equal_contents_give_equal_bytes(light: Light) -> None:
     first, second = light(usual()).read_bytes(), light(usual()).read_bytes()
     assert first == second
     code = (
-        "import localpolicy.report.html.assemble as assemble, hashlib, report_examples\n"
-        "assemble.library = lambda: '/* the charting library */'\n"
-        "print(hashlib.sha256(assemble.page(report_examples.usual()).encode()).hexdigest())"
+        "import localpolicy.report.page as page, hashlib, report_examples\n"
+        "page.library = lambda: '/* the charting library */'\n"
+        "print(hashlib.sha256(page.report_page(report_examples.usual()).encode()).hexdigest())"
     )
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     elsewhere = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "1"}  # another order of sets
@@ -71,9 +71,8 @@ def test_equal_contents_give_equal_bytes(light: Light) -> None:
 def test_without_the_extra_it_says_what_to_install(
     missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in [name for name in sys.modules if name.startswith("localpolicy.report.html.")]:
-        if name != "localpolicy.report.html.page":
-            monkeypatch.delitem(sys.modules, name)
+    for name in ("charts", "frontier", "lines"):
+        monkeypatch.delitem(sys.modules, f"localpolicy.report.{name}", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(LocalPolicyError, match=re.escape("pip install 'localpolicy[report]'")):
         write_report(usual(), tmp_path / "report.html")

@@ -97,7 +97,7 @@ def test_a_comparison_writes_its_whole_page(
     results: dict[str, Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("altair", reason="the extra `report` is not installed")
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     path = results["Comparison"].to_html(tmp_path / "page.html")
     assert "Policies compared" in path.read_text() and 'id="chart-specs"' in path.read_text()
     verdict = results["Gate"].to_html(tmp_path / "gate.html").read_text()

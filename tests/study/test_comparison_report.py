@@ -21,7 +21,7 @@ from localpolicy.measure.significance import Paired, holm, paired
 from localpolicy.report.comparison import comparison_section, write_comparison
 from localpolicy.report.comparison_words import _is_better, comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, Interval, Section
-from localpolicy.report.html.page import write_report
+from localpolicy.report.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.training.train import train
@@ -60,7 +60,7 @@ def section(comparison) -> Section:
 
 @pytest.fixture
 def page(comparison, monkeypatch, tmp_path):
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     write_comparison(comparison, tmp_path / "report.html")
     return parse(tmp_path / "report.html")
 
@@ -169,7 +169,7 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
     words = ["compare", str(runs["mle-0"]), str(runs["lpi_rl-2"]), "--against", str(runs["mle-1"])]
     words += ["--baseline", "mle-0"] + [word for kind, path in files.items() for word in (f"--{kind}", str(path))]
     monkeypatch.setattr(sys, "argv", ["lpi", *words])
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     with pytest.raises(SystemExit):
         main()
     terminal, said = capsys.readouterr().out, json.loads(files["json"].read_text())
@@ -345,7 +345,7 @@ def test_what_js_cannot_see_is_said(tmp_path, monkeypatch):
     _, found = said(MLE, blind, row("lpi", "lpi_rl", 0.35, 0.12), unseen=("popularity",))
     assert found["JS alone shows which policies resemble the log"] is False
     assert "JS alone shows which policies resemble the log" not in said(MLE, row("lpi", "lpi_rl", 0.35, 0.12))[1]
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     floor = Interval.of(0.04, 0.001)
     section = section_of("", "", [MLE, blind], main=METRIC, floor=floor, baseline="mle", unseen_by_js=["popularity"])
     write_report(Contents("", "", [section]), tmp_path / "page.html")

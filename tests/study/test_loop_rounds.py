@@ -52,7 +52,7 @@ def small_pages():
     """Few contexts and no charting library: what is tested here needs neither."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("localpolicy.study.rounds.VISITS", 10)
-        patch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+        patch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
         yield
 
 

@@ -121,7 +121,7 @@ def test_the_deciding_figure_is_one_figure(shown):
 
 
 def test_pages_and_json_show_what_the_results_hold(shown, tmp_path, monkeypatch):
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     comparison = shown["compare"]
     page = parse(comparison.to_html(tmp_path / "page.html"))
     drawn = specs(page)["s1-frontier"]["datasets"]
@@ -183,7 +183,7 @@ def test_a_sweep_shows_of_its_policy_what_evaluate_and_compare_show(shown, study
 
 def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, tmp_path, monkeypatch):
     """Each figure equal wherever it appears: `go`, `gate`, `evaluate` and `compare` of the very same runs."""
-    monkeypatch.setattr("localpolicy.report.html.assemble.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     monkeypatch.setattr("localpolicy.study.jobs.cores", lambda: 1)
     small = ("train.epochs=1", "model.width=8", "train.batch_size=64", "train.device=cpu")
     rewards = ("--rewards", "purchase=1.0,click=0.2", "--yes")

@@ -9,7 +9,7 @@ import pytest
 from shop_logs import from_markdown, measured, write_shop
 
 from localpolicy.measure.significance import paired
-from localpolicy.report.html.page import tables_page
+from localpolicy.report.page import tables_page
 from localpolicy.report.paper import claims, main_table, our_gains, table3_tables
 from localpolicy.report.paper_claims import findings
 from localpolicy.runs.config import PRESETS, Config

@@ -21,7 +21,7 @@ from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.metrics import metric
 from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
-from localpolicy.report.html.page import MISSING, tables_page
+from localpolicy.report.page import MISSING, tables_page
 from localpolicy.report.paper import (
     breakdown_tables,
     choices,
@@ -316,7 +316,7 @@ def test_the_breakdown_is_by_events_per_sequence(made):
 
 
 def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
-    from localpolicy.report.html.paper_figures import breakdown_spec
+    from localpolicy.report.paper_figures import breakdown_spec
 
     _, _, table = made
     shown = breakdown_spec(replace(table, recipe=replace(RECIPE, fast=True)))
@@ -343,7 +343,7 @@ def test_pictures_are_among_what_was_written(made, tmp_path, messages):
 
 
 def test_points_of_a_dial_stand_off_the_edges(made):
-    from localpolicy.report.html.paper_figures import dial_spec
+    from localpolicy.report.paper_figures import dial_spec
 
     folder, data, _ = made
     shown = dial_spec(dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta"))

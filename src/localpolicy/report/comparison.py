@@ -26,7 +26,7 @@ from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section, StageCurve
-from localpolicy.report.html.page import write_report
+from localpolicy.report.page import write_report
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 

@@ -26,7 +26,7 @@ from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_words import TESTED
 from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.gate import gate_claims, gate_headline, gate_table
-from localpolicy.report.html.page import write_report
+from localpolicy.report.page import write_report
 from localpolicy.report.table import Table, cells
 from localpolicy.runs.config import Config
 from localpolicy.runtime.devices import device_called

@@ -9,7 +9,6 @@ from typing import Any
 from localpolicy import __version__
 from localpolicy.measure.estimate import Measurement, as_json
 from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.html.page import write_report
 from localpolicy.report.loop_words import (
     WEIGHED,
     change,
@@ -20,6 +19,7 @@ from localpolicy.report.loop_words import (
     trajectories,
 )
 from localpolicy.report.numbers import NOTHING, with_interval
+from localpolicy.report.page import write_report
 from localpolicy.report.table import Cell, Table, cells
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
@@ -42,7 +42,7 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
         write_json(path, loop_json(loop))
     write_text(out / "loop.md", loop_markdown(loop))
     write_report(contents, out / "report.html")
-    from localpolicy.report.html.lines import rounds_picture  # after the page: it says what to install
+    from localpolicy.report.lines import rounds_picture  # after the page: it says what to install
 
     write_text(out / "loop.svg", rounds_picture(contents, PICTURED))
     return contents

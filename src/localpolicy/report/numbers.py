@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from localpolicy.measure.estimate import Estimate, Interval
-    from localpolicy.report.contents import Section
 
 NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
 MOST_DECIMALS = 6
-SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
-NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
 
 
 def known(value: float | None) -> bool:
@@ -87,22 +83,6 @@ def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str
         return NOTHING
     text = f"{interval.mean:{sign}.{digits}f}"
     return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
-
-
-def ends(interval: Interval, figure: str) -> tuple[float, float]:
-    """Ends of the bar that shows an interval: cut off at 0 and 1 where the figure cannot go beyond them."""
-    least = 0.0 if SHARE.search(figure) or NOT_NEGATIVE.search(figure) else -math.inf
-    most = 1.0 if SHARE.search(figure) else math.inf
-    low = max(interval.low, least) if known(interval.low) else interval.mean
-    high = min(interval.high, most) if known(interval.high) else interval.mean
-    return float(low), float(high)
-
-
-def floor_text(section: Section) -> str:
-    """The noise floor in words, with as many decimals as the divergences beside it."""
-    distances = [section.mean(policy.name, "JS") for policy in section.policies]
-    digits = decimals([*distances, section.floor.mean if section.floor else None])
-    return f"noise floor {interval_text(section.floor, digits)}"
 
 
 def joined(names: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from localpolicy.errors import Stopped
-from localpolicy.report.html.page import MISSING, can_draw, tables_page, write_picture
+from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper import breakdown_tables, dial_tables, table1_tables, table2_table, table3_tables
 from localpolicy.report.table import Table
 from localpolicy.results import Result
@@ -127,7 +127,7 @@ def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
     if not can_draw():
         LOG.warning(MISSING)
         return []
-    from localpolicy.report.html.paper_figures import breakdown_spec, dial_spec
+    from localpolicy.report.paper_figures import breakdown_spec, dial_spec
 
     spec = dial_spec(figure) if figure.over else breakdown_spec(figure)
     return [write_picture(spec, out / f"{name}.{form}") for form in ("svg", "png")]

@@ -10,7 +10,7 @@ from localpolicy.data.item_table import described
 from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
-from localpolicy.report.html.page import tables_page
+from localpolicy.report.page import tables_page
 from localpolicy.report.table import Cell, Column, Table, cells
 from localpolicy.runtime.files import write_text
 

@@ -19,8 +19,8 @@ from localpolicy.report.comparison import write_comparison
 from localpolicy.report.comparison_tables import comparison_tables
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
-from localpolicy.report.html.page import tables_page, write_report
 from localpolicy.report.loop import loop_contents, loop_tables
+from localpolicy.report.page import tables_page, write_report
 from localpolicy.report.quality import counts_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Table

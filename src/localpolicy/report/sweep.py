@@ -10,8 +10,8 @@ from typing import Any
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.html.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.numbers import NOTHING, number, with_error
+from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import Cell, Table, cells
 from localpolicy.study.measured import Pooled
 from localpolicy.study.swept import Sweep, Tried
@@ -180,10 +180,10 @@ def draw(sweep: Sweep, out: Path) -> list[Path]:
     if not can_draw():
         LOG.warning(MISSING)
         return []
-    from localpolicy.report.html.charts import series_styles
-    from localpolicy.report.html.frontier import frontier
+    from localpolicy.report.charts import all_series
+    from localpolicy.report.frontier import frontier
 
     contents = sweep_contents(sweep)
-    chart = frontier(contents.sections[0], series_styles(contents)[0], "frontier")
+    chart = frontier(contents.sections[0], all_series(contents)[0], "frontier")
     written = [write_report(contents, out / "frontier.html")]
     return written if chart is None else [*written, write_picture(chart.spec, out / "frontier.svg")]

@@ -152,7 +152,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         """For a notebook."""
-        from localpolicy.report.html.page import notebook
+        from localpolicy.report.page import notebook
 
         return notebook(self)
 

@@ -9,7 +9,7 @@ import altair as alt
 
 from localpolicy.judge.leads import Bucket
 from localpolicy.measure.estimate import Estimate, Interval, t_quantile
-from localpolicy.report.html.charts import CONFIG, DARK, GREY, Datum, bar
+from localpolicy.report.charts import CONFIG, DARK, GREY, Datum, bar
 from localpolicy.study.paper.recipe import POLICIES, SYMBOLS, TUNED
 from localpolicy.study.paper.tables import DIALLED, EVENTS, PaperTable
 

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
-from localpolicy.report.contents import Contents, PolicyInfo, Section
-from localpolicy.report.html.page import table
-from localpolicy.report.numbers import NOTHING, ends
+from localpolicy.report.contents import Contents, PolicyInfo
+from localpolicy.report.numbers import NOTHING, known
 from localpolicy.report.table import Cell, Column, Table
 
 OBJECTIVES = {
@@ -55,14 +53,30 @@ PATHS = {  # as the charting library draws them, in a box from -1 to 1
 }
 
 
-@dataclass(frozen=True)
-class SeriesStyle:
-    """How one policy is drawn."""
+Datum = dict[str, Any]
 
+
+@dataclass(frozen=True)
+class Series:
+    """A policy, and how it is drawn: an objective has one colour and shape, its policies differ in fill and dash."""
+
+    policy: PolicyInfo
+    key: int  # its place in the section: rows of data know their policy by it
     colour: str
     shape: str
     fill: str
     dash: tuple[int, ...]
+
+    @property
+    def datum(self) -> Datum:
+        """Which policy a row is about, and how it is drawn."""
+        known = {name: getattr(self, name) for name in ("key", "colour", "fill", "shape")}
+        return {"policy": self.policy.name, "label": shortened(self.policy.name), **known, "dash": list(self.dash)}
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a training curve."""
+        return bool(self.policy.curve or self.policy.stages)
 
     def swatch(self, *, line: bool = False) -> str:
         """A small inline picture of it, for tables and legends; `line` shows the dash too."""
@@ -77,40 +91,34 @@ class SeriesStyle:
         )
 
 
-def series_styles(contents: Contents) -> list[list[SeriesStyle]]:
-    """One style per policy of each section; an objective has the same colour and shape in all of them."""
-    family = _objective_styles(policy.objective for section in contents.sections for policy in section.policies)
-    return [_of_section(section, family) for section in contents.sections]
+def all_series(contents: Contents) -> list[list[Series]]:
+    """The policies of each section as they are drawn; an objective looks the same in all of them."""
+    objectives = dict.fromkeys(policy.objective for section in contents.sections for policy in section.policies)
+    strangers = [name for name in objectives if name not in OBJECTIVES]
+    look = OBJECTIVES | {name: OTHERS[index % len(OTHERS)] for index, name in enumerate(strangers)}
+    return [
+        [_series(section.policies, key, look) for key in range(len(section.policies))] for section in contents.sections
+    ]
 
 
-def _objective_styles(objectives: Iterable[str]) -> dict[str, tuple[str, str]]:
-    strangers = [name for name in dict.fromkeys(objectives) if name not in OBJECTIVES]
-    return OBJECTIVES | {name: OTHERS[index % len(OTHERS)] for index, name in enumerate(strangers)}
+def _series(policies: Sequence[PolicyInfo], key: int, look: Mapping[str, tuple[str, str]]) -> Series:
+    objective = policies[key].objective
+    kin = [place for place, policy in enumerate(policies) if policy.objective == objective]
+    (colour, shape), index = look[objective], kin.index(key)
+    tint = 0.9 * index / (len(kin) - 1) if len(kin) > 1 else 0.0
+    return Series(policies[key], key, colour, shape, _tinted(colour, tint), DASHES[index % len(DASHES)])
 
 
-def _of_section(section: Section, family: dict[str, tuple[str, str]]) -> list[SeriesStyle]:
-    members: dict[str, list[PolicyInfo]] = {}
-    for policy in section.policies:
-        members.setdefault(policy.objective, []).append(policy)
-    styles = []
-    for policy in section.policies:
-        kin = members[policy.objective]
-        index = next(number for number, other in enumerate(kin) if other is policy)
-        colour, shape = family[policy.objective]
-        tint = 0.9 * index / (len(kin) - 1) if len(kin) > 1 else 0.0
-        styles.append(SeriesStyle(colour, shape, tinted(colour, tint), DASHES[index % len(DASHES)]))
-    return styles
-
-
-def tinted(colour: str, share: float) -> str:
+def _tinted(colour: str, share: float) -> str:
     """`colour` mixed with so much white."""
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
     return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
 
 
-Datum = dict[str, Any]
-STYLE = ("policy", "label", "colour", "fill", "shape", "dash")
+COUNTED = ("epoch", "round")  # fields that are numbers; others are words
 LABEL_LIMIT = 30  # characters of a name drawn beside its point
+SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
+NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
 
 CONFIG: dict[str, Any] = {
     "font": "system-ui, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif",
@@ -154,13 +162,14 @@ class Chart:
     title: str = ""
     heading: str = ""  # of the block it stands in, where that depends on the data
     wide: bool = False
-    numbers: str = ""  # a table of what it draws
+    numbers: Table | None = None  # what it draws
 
 
 def numbers_of(
-    title: str, by: str, names: Sequence[str], values: Sequence[Datum], identity: str, *, counts: bool = False
-) -> str:
+    title: str, by: str, series: Sequence[Series], values: Sequence[Datum], *, counts: bool = False
+) -> Table:
     """What a chart draws, as a table: its epochs, rounds, segments or bins down, its policies across."""
+    shown = {each.key: each.policy.name for each in series}
     keys, steps = (list(dict.fromkeys(datum[name] for datum in values)) for name in ("key", by))
     cells = {(datum[by], datum["key"]): _cell(datum) for datum in values}
     words = any(isinstance(step, str) for step in steps)
@@ -174,8 +183,7 @@ def numbers_of(
         for step in (steps if words else sorted(steps))
     ]
     heads = [Column(by, numeric=not words), *([Column("positions")] if counts else [])]
-    columns = [*heads, *(Column(names[key]) for key in keys)]
-    return table(Table(f"{title} by {by}", columns, rows), identity=f"{identity}-numbers")
+    return Table(f"{title} by {by}", [*heads, *(Column(shown[key]) for key in keys)], rows)
 
 
 def _cell(datum: Datum) -> Cell:
@@ -206,45 +214,27 @@ def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
     return named
 
 
+def tips(**titles: str) -> list[alt.Tooltip]:
+    """What is shown of a point: the title of each field of its row."""
+    return [alt.Tooltip(f"{name}:{'Q' if name in COUNTED else 'N'}", title=said) for name, said in titles.items()]
+
+
 def styled(name: str, data: str) -> alt.Chart:
     """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
-    styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=list(STYLE))
+    fields = ["policy", "label", "colour", "fill", "shape", "dash"]
+    styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=fields)
     return layer(name, data).transform_lookup(lookup="key", from_=styles)
 
 
-def style_of(policy: PolicyInfo, style: SeriesStyle, key: int) -> Datum:
-    """Which policy a row is about, and how it is drawn."""
-    return {
-        "policy": policy.name,
-        "key": key,
-        "label": shortened(policy.name),
-        "colour": style.colour,
-        "fill": style.fill,
-        "shape": style.shape,
-        "dash": list(style.dash),
-    }
-
-
 def bar(figure: Interval, name: str, axis: str = "") -> Datum:
-    """The ends of the bar that shows an interval."""
-    return dict(zip((f"{axis}low", f"{axis}high"), ends(figure, name), strict=True))
+    """Ends of the bar that shows an interval: cut off at 0 and 1 where the figure cannot go beyond them."""
+    share = SHARE.search(name) is not None
+    least = 0.0 if share or NOT_NEGATIVE.search(name) else -math.inf
+    low = max(figure.low, least) if known(figure.low) else figure.mean
+    high = min(figure.high, 1.0 if share else math.inf) if known(figure.high) else figure.mean
+    return {f"{axis}low": float(low), f"{axis}high": float(high)}
 
 
 def shortened(name: str, limit: int = LABEL_LIMIT) -> str:
     """A name that fits beside a point."""
     return name if len(name) <= limit else name[: limit - 1].rstrip() + "…"
-
-
-def domain(values: Sequence[float], *, padding: float = 0.08) -> list[float]:
-    """From the smallest to the largest value, with some padding."""
-    low, high = min(values), max(values)
-    air = padding * (high - low) or 0.1 * abs(high) or 1.0
-    return [low - air, high + air]
-
-
-def whole_ticks(first: float, last: float) -> list[int]:
-    """Whole, distinct ticks of a count: a number format alone would write 1.5 as a second 2."""
-    most = CONFIG["axis"]["tickCount"]  # more are thinned by the library
-    steps = (digit * 10**power for power in count() for digit in (1, 2, 5))
-    step = next(step for step in steps if last - first < most * step)
-    return list(range(math.ceil(first / step) * step, math.floor(last) + 1, step))

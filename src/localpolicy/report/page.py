@@ -1,4 +1,4 @@
-"""Pages and pictures: HTML from the templates of this folder, and files."""
+"""Pages and pictures, as files: HTML is made by the templates in html/, charts are drawn by the extra `report`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from localpolicy.errors import ConfigError
-from localpolicy.report.contents import Contents
+from localpolicy.report.comparison_tables import at_k_table, policies_table, sources_table, weights_table
+from localpolicy.report.contents import Contents, Section
 from localpolicy.report.numbers import percent
-from localpolicy.report.table import Table
+from localpolicy.report.table import Cell, Table
 from localpolicy.runtime.files import whole_file, write_text
+
+if TYPE_CHECKING:
+    from localpolicy.report.charts import Series
 
 # Colours of a notebook: its own paper and ink, light or dark.
 NOTEBOOK = (
@@ -35,13 +39,13 @@ OVER_THE_NOTEBOOK = """
 
 
 def asset(name: str) -> str:
-    """A file of this folder."""
-    return files("localpolicy.report.html").joinpath(name).read_text(encoding="utf-8")
+    """A file of the folder html."""
+    return files("localpolicy.report").joinpath("html", name).read_text(encoding="utf-8")
 
 
 @cache
 def templates() -> Environment:
-    """The templates of this folder: all text is escaped unless a template calls it safe."""
+    """The templates: all text is escaped unless a template calls it safe."""
     environment = Environment(
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -65,10 +69,10 @@ def _breaking_dots(title: str) -> Markup:
     return Markup(escape(title).replace(".", Markup(".<wbr>")))
 
 
-def table(content: Table, *, identity: str, sortable: bool = False) -> str:
-    """A table as HTML; sorting needs the page's script."""
+def table(content: Table, *, identity: str) -> str:
+    """A table as HTML."""
     macros: Any = templates().get_template("macros.html").module
-    return str(macros.table(content, identity, sortable))
+    return str(macros.table(content, identity))
 
 
 def tables_page(tables: Sequence[Table], *, title: str) -> str:
@@ -122,14 +126,85 @@ def _static(spec: dict[str, Any]) -> dict[str, Any]:
     return drawn
 
 
+# ---------------------------------------------------------------------- a whole report
+
+
+VERDICTS = {
+    True: ("yes", "✓", "holds"),
+    False: ("no", "✗", "does not hold"),
+    None: ("open", "?", "cannot tell"),
+}
+
+
 def write_report(contents: Contents, path: Path | str) -> Path:
     """Draw `contents` as one self-contained HTML file. Equal contents give equal bytes."""
     try:
-        from localpolicy.report.html.assemble import page
+        text = report_page(contents)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in EXTRA:
             raise
         raise ConfigError(f"A report needs {error.name}: pip install 'localpolicy[report]'.") from None
     path = Path(path)
-    write_text(path, page(contents))
+    write_text(path, text)
     return path
+
+
+def report_page(contents: Contents) -> str:
+    """The HTML text: what each section has, put in order by its template."""
+    from localpolicy.report.charts import all_series
+
+    drawn = enumerate(zip(contents.sections, all_series(contents), strict=True), start=1)
+    parts = [_drawn(section, series, f"s{index}") for index, (section, series) in drawn]
+    charts = [chart for part in parts for chart in part["charts"]]
+    return render(
+        "report.html", title=contents.title, contents=contents, parts=parts, verdicts=VERDICTS,
+        specs=_embedded({chart.identity: chart.spec for chart in charts}), library=_script(library()),
+    )  # fmt: skip
+
+
+def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:
+    """The charts and tables of a section; what it does not have is empty."""
+    from localpolicy.report.frontier import frontier, histogram
+    from localpolicy.report.lines import curves, round_charts, segment_charts
+
+    names = {each.policy.name: Cell(each.policy.name, value=each.policy.name, picture=each.swatch()) for each in series}
+    charts = {
+        "frontier": [chart] if (chart := frontier(section, series, f"{name}-frontier")) else [],
+        "rounds": round_charts(section, series, f"{name}-rounds"),
+        "curves": curves(series, f"{name}-curves"),
+        "spread": [chart] if (chart := histogram(section, series, f"{name}-spread")) else [],
+        "segments": segment_charts(section, series, f"{name}-segments"),
+    }
+    return {
+        "section": section,
+        "identity": name,
+        "series": series,
+        **charts,
+        "charts": [chart for drawings in charts.values() for chart in drawings],
+        "comparison": policies_table(section, names) if section.policies else None,
+        "at_k": at_k_table(section, names) if section.at_k else None,
+        "weights": weights_table(section, names),
+        "sources": sources_table(section),
+    }
+
+
+@cache
+def library() -> str:
+    """Vega, Vega-Lite and vega-embed, in the version that Altair writes for, if it is bundled."""
+    import altair
+    import vl_convert
+
+    wanted = ".".join(altair.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+    version = wanted if wanted in vl_convert.get_vegalite_versions() else None
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+
+
+def _embedded(content: object) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _script(code: str) -> str:
+    """Code that cannot end the script element it stands in."""
+    return code.replace("</script", "<\\/script").replace("<!--", "<\\!--")

@@ -1,1 +1,0 @@
-"""The page itself: charts, tables and markup of one self-contained HTML file."""
