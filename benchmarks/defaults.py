@@ -34,8 +34,8 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.baselines import baseline_called
 from localpolicy.measure.estimate import clustered_se
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.run import evaluate
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation.run import simulate

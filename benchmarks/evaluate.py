@@ -60,7 +60,7 @@ def share_of_training(items: int) -> tuple[float, float]:
     from localpolicy.data.store_writer import writing
     from localpolicy.measure.candidates import Candidate
     from localpolicy.measure.divergence import Reference
-    from localpolicy.measure.measurements import measure
+    from localpolicy.measure.evaluate import measure
     from localpolicy.measure.metrics import EvaluateConfig
     from localpolicy.runs.config import Config
     from localpolicy.runs.run import Run
@@ -95,7 +95,7 @@ def share_of_training(items: int) -> tuple[float, float]:
             Candidate(name, each, Reference(name, name))
             for name, each in (("policy", policy), ("head", policy.logging()))
         )
-        measure([mine], data, [head], window=trainer.config.data, config=EvaluateConfig(lists=1))
+        measure(mine, data, [head], window=trainer.config.data, config=EvaluateConfig(lists=1))
         return trained, time.perf_counter() - began
 
 

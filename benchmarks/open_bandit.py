@@ -24,10 +24,10 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
+from localpolicy.measure.critic import reward_model
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.measurements import measure
+from localpolicy.measure.evaluate import measure
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.off_policy.reward_model import reward_model
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -86,7 +86,7 @@ def judged(data: Prepared, folder: Path, seed: int, line: str) -> dict[str, tupl
     values, found = reward_model(mle, data), {}
     for name, policy in policies.items():
         mine, config = Candidate(name, policy, Reference(name, name)), EvaluateConfig(min_history=0)
-        result = measure([mine], data, window=window, config=config, values=values, floor=False)[name].off_policy
+        result = measure(mine, data, window=window, config=config, values=values, floor=False).off_policy
         assert result is not None
         share = f"{result.overlap.effective / result.overlap.n:.0%}"
         if result.refusal is not None:

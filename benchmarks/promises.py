@@ -22,12 +22,12 @@ import numpy as np
 import torch
 
 from localpolicy.judge.gate_ranks import agreement_check, gain_check
-from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.verdict import GateRules
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.liking import CANDIDATES, liking
 from localpolicy.measure.off_policy import value_of_scores
-from localpolicy.measure.score import Scores
+from localpolicy.measure.score import CANDIDATES, liking
+from localpolicy.measure.summary import Scores
 from localpolicy.simulation.lists import list_value
 
 RULES = GateRules()

@@ -31,8 +31,8 @@ from localpolicy.measure.baselines import ItemNeighbours
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.estimate import mean_estimate
+from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.recorded import read_recorded
 from localpolicy.measure.score import Deployable
@@ -102,9 +102,10 @@ def main() -> None:
             print(f"{name} failed:", *(given.out / f"{name}.log").read_text().splitlines()[-5:], sep="\n", flush=True)
     config = EvaluateConfig(metrics=FIGURES)
     window = WindowConfig(length=shape["length"])
-    policies = [Candidate(name, policy, Reference(name, name)) for name, policy in shown.items()]
-    measured = measure(policies, data, window=window, config=config)
-    results = {name: measured[name] for name in shown}
+    results = {
+        name: measure(Candidate(name, policy, Reference(name, name)), data, window=window, config=config)
+        for name, policy in shown.items()
+    }
     print(f"{given.kind}: {data.manifest['counts']}")
     print(json.dumps(shape))
     for line in table(results):

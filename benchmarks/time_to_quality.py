@@ -27,7 +27,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.measurements import measure
+from localpolicy.measure.evaluate import measure
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -57,7 +57,7 @@ def ours(data: Prepared, out: Path, *, device: str, bar: float, minutes: float, 
         paused = time.perf_counter()
         with averaged(trainer.optimiser):
             mine = Candidate("mle", trainer.policy(), Reference("mle", "mle"))
-            found = measure([mine], data, window=config.data, config=protocol)["mle"]
+            found = measure(mine, data, window=config.data, config=protocol)
         figure = float(found.metrics["all"][FIGURE].mean)
         curve.append({"epoch": epoch, "seconds": paused - began - spent, FIGURE: figure})
         spent += time.perf_counter() - paused

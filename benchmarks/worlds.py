@@ -28,7 +28,7 @@ import numpy as np
 from collect import command_line, show
 
 from localpolicy.data.store import Prepared
-from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
+from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.truth import bandit_probabilities, rollout
 from localpolicy.model.policy import Policy
 from localpolicy.objectives.lpi import LPI, LPIBandit

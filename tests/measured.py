@@ -13,9 +13,9 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
+from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.measurements import measure
-from localpolicy.measure.score import Scores
+from localpolicy.measure.summary import Scores
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
@@ -106,4 +106,4 @@ def evaluate_policy(
     others = [
         Candidate(each, other, known.get(each, Reference(each, each))) for each, other in (references or {}).items()
     ]
-    return measure([Candidate(name, policy, Reference(name, name))], data, others, window=window, **options)[name]
+    return measure(Candidate(name, policy, Reference(name, name)), data, others, window=window, **options)

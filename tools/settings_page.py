@@ -10,9 +10,9 @@ from pydantic.fields import FieldInfo
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.judge.gate import GateRules
+from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.imputation import FactorisationConfig
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.off_policy.overlap import OverlapRules
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.settings import Settings

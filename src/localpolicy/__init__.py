@@ -30,7 +30,7 @@ _HOMES = {
     "localpolicy.judge.comparison": ("Comparison",),
     "localpolicy.measure.evaluation": ("Evaluation",),
     "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
-    "localpolicy.measure.run": ("evaluate",),
+    "localpolicy.measure.evaluate": ("evaluate",),
     "localpolicy.study.rounds": ("loop_config",),
     "localpolicy.study.loop": ("loop",),
     "localpolicy.study.sweep": ("sweep",),
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
     from localpolicy.judge.gate import Gate as Gate
     from localpolicy.judge.gate import GateRules as GateRules
     from localpolicy.judge.gate import gate as gate
+    from localpolicy.measure.evaluate import evaluate as evaluate
     from localpolicy.measure.evaluation import Evaluation as Evaluation
-    from localpolicy.measure.run import evaluate as evaluate
     from localpolicy.model.budget import beta_within as beta_within
     from localpolicy.model.lists import Lists as Lists
     from localpolicy.model.policy import Policy as Policy

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-Estimator = Literal["snips", "dr", "log_smoothing"]  # of a policy's value: see evaluation.off_policy.value_bound
+Estimator = Literal["snips", "dr", "log_smoothing"]  # of a policy's value: see measure.off_policy
 START = -1  # previous_item of a sequence's first token: the empty context
 
 

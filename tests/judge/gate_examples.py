@@ -27,7 +27,8 @@ def made(name: str, rank: np.ndarray, **columns: object) -> Evaluation:
 
 def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
     """Off-policy figures of these importance weights, with r̂ = 0."""
-    from localpolicy.measure.off_policy import decisions, off_policy
+    from localpolicy.measure.decisions import decisions
+    from localpolicy.measure.off_policy import off_policy
 
     count = len(weight)
     none = np.zeros(count)

@@ -23,8 +23,8 @@ from localpolicy.judge.gate_answers import (
     of_the_log,
     together,
 )
-from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.off_policy import OverlapRules
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.decisions import OverlapRules
 from localpolicy.types import Batch
 
 RULES = GateRules()

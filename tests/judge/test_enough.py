@@ -15,8 +15,8 @@ from localpolicy.judge import claims, gate_ranks
 from localpolicy.judge.gate import GateRules
 from localpolicy.judge.gate_ranks import gain_check
 from localpolicy.judge.gate_value import value_check
-from localpolicy.measure.estimate import mean_estimate, wilson
-from localpolicy.measure.significance import ENOUGH, LEAST, more_needed, paired, sample_needed
+from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_needed, sample_needed, wilson
+from localpolicy.measure.significance import paired
 from localpolicy.objectives import objective_of
 from localpolicy.report.numbers import share_with_error
 from localpolicy.training.selection import rule, unheard

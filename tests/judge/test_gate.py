@@ -22,8 +22,8 @@ from localpolicy.judge import claims
 from localpolicy.judge.gate import Gate, GateRules, gate
 from localpolicy.judge.gate_grounds import reference_fit_check
 from localpolicy.judge.gate_ranks import baselines_check, events_check, gain_check, segment_check
-from localpolicy.measure.run import evaluate
-from localpolicy.measure.significance import ENOUGH, LEAST
+from localpolicy.measure.estimate import ENOUGH, LEAST
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.report.gate import gate_headline
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train

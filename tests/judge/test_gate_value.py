@@ -13,8 +13,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, on_command_line
 from localpolicy.judge.gate import BY_RANK, GateRules, gate
 from localpolicy.judge.gate_value import baselines_by_value, family, value_check
-from localpolicy.measure.off_policy.estimators import Contributions
-from localpolicy.measure.off_policy.intervals import skewed
+from localpolicy.measure.estimators import Contributions, skewed
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
 from localpolicy.report.gate import gate_table

@@ -15,9 +15,9 @@ from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.judge.gate_ranks import gain_check
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import on_data
-from localpolicy.measure.run import evaluate
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import sealed
 from localpolicy.training.train import train

@@ -14,8 +14,8 @@ from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.recorded import read_recorded
-from localpolicy.measure.run import evaluate
 from localpolicy.model.histories import recommend_with
 from localpolicy.report.comparison import write_comparison
 from localpolicy.runs.run import Run

@@ -15,7 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
-from localpolicy.measure.liking import CANDIDATES, liking
+from localpolicy.measure.score import CANDIDATES, liking
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.comparison_tables import comparison_table
 

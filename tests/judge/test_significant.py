@@ -10,11 +10,12 @@ from scipy import stats
 from localpolicy.judge.claims import Claim
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_ranks import gain_check, segment_check
-from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
-from localpolicy.judge.leads import column_leads
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.decisions import OverlapRules, decisions
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import OverlapRules, decisions, off_policy
+from localpolicy.measure.off_policy import off_policy
+from localpolicy.measure.significance import column_leads
 from localpolicy.measure.summary import ranking
 
 HIT, MISSED = 1.0, 9.0

@@ -24,10 +24,10 @@ from localpolicy.cli.options import complete
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, GateRules, gate
-from localpolicy.judge.leads import breakdown
 from localpolicy.measure.candidates import open_data
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.run import evaluate
+from localpolicy.measure.significance import breakdown
 from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.report.comparison_tables import comparison_table, comparison_tables

@@ -9,14 +9,7 @@ import pytest
 from scipy import stats
 
 from localpolicy.measure.estimate import as_json, mean_estimate, quantiles
-from localpolicy.measure.significance import (
-    bootstrap_means,
-    holm,
-    paired,
-    paired_bootstrap,
-    paired_family,
-    stars,
-)
+from localpolicy.measure.significance import bootstrap_means, holm, paired, paired_bootstrap, paired_family, stars
 
 
 def test_plain_error_is_the_textbooks():

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 from measured import scores
 
-from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.decisions import Decisions, decisions, whole_lists
+from localpolicy.measure.estimators import doubly_robust, importance, self_normalised, self_normalised_doubly_robust
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import Decisions, decisions, value_of_scores
-from localpolicy.measure.off_policy.decisions import whole_lists
-from localpolicy.measure.off_policy.estimators import (
-    doubly_robust,
-    importance,
-    self_normalised,
-    self_normalised_doubly_robust,
-)
-from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.off_policy import value_bounds, value_of_scores
 
 V, K = 12, 4
 REWARD = np.array([0.9] + [0.4] * 4 + [0.02] * 7)

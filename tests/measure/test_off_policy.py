@@ -9,21 +9,23 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import DataError
-from localpolicy.measure.off_policy import Decisions, Overlap, OverlapRules, decisions, off_policy, overlap
-from localpolicy.measure.off_policy.estimators import (
+from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, decisions, effective_sample, overlap
+from localpolicy.measure.estimators import (
     clipped,
     contributions,
     direct,
     doubly_robust,
+    empirical_bernstein,
     importance,
     logged,
     never_shown,
+    normal,
     self_normalised,
     self_normalised_doubly_robust,
+    skewed,
+    smoothed_lower_bound,
 )
-from localpolicy.measure.off_policy.intervals import empirical_bernstein, normal, skewed, smoothed_lower_bound
-from localpolicy.measure.off_policy.overlap import effective_sample
-from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.off_policy import off_policy, value_bounds
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 
 LOGS, SIZE = 400, 500  # logs of decisions each; 400 give a standard error of 1.1 % on a coverage of 95 %

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from localpolicy.measure.off_policy import Decisions, off_policy
+from localpolicy.measure.decisions import Decisions
+from localpolicy.measure.off_policy import off_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("LOCALPOLICY_REAL_DATA", ROOT.parent / "shared" / "data")) / "open-bandit-small"

@@ -9,8 +9,8 @@ from measured import evaluate_policy, log, policy, random_sequences
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import DataError
+from localpolicy.measure.decisions import decisions
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.off_policy import decisions
 from localpolicy.measure.score import score
 from localpolicy.types import START, Batch
 

@@ -7,10 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-from localpolicy.measure.off_policy.decisions import Decisions
-from localpolicy.measure.off_policy.estimators import doubly_robust, importance, self_normalised
-from localpolicy.measure.off_policy.intervals import lower_bound, smoothed_lower_bound
-from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.decisions import Decisions
+from localpolicy.measure.estimators import doubly_robust, importance, lower_bound, self_normalised, smoothed_lower_bound
+from localpolicy.measure.off_policy import value_bounds
 from localpolicy.training.validation import _value
 
 MU, REWARD = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.4, 1.0])

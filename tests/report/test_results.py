@@ -15,7 +15,7 @@ import localpolicy.report.results  # noqa: F401  (registers how results are show
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import gate
-from localpolicy.measure.run import evaluate
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.model.lists import Lists
 from localpolicy.report.table import Table
 from localpolicy.results import Result, tables_of

@@ -16,8 +16,8 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import filter_notes, measure
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.off_policy.decisions import decisions
-from localpolicy.measure.off_policy.estimators import doubly_robust, importance
+from localpolicy.measure.decisions import decisions
+from localpolicy.measure.estimators import doubly_robust, importance
 from localpolicy.measure.score import score
 from localpolicy.objectives.importance import IPS
 from localpolicy.serving.database import Database

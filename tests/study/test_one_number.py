@@ -13,6 +13,7 @@ from page_tree import parse, specs
 import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
+from localpolicy.measure.evaluation import as_arrow
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.go import _by
 
@@ -80,20 +81,19 @@ def test_the_noise_floor_is_one_number(shown):
 def test_the_long_table_holds_what_every_result_shows(shown):
     """One row per policy, group and figure; the values per position behind each by its key."""
     comparison = shown["compare"]
-    table = comparison.measurements
-    rows = table.to_arrow().to_pylist()
+    table = as_arrow(comparison.measurements)
+    rows = table.to_pylist()
     keys = [(row["policy"], row["group"], row["figure"]) for row in rows]
     assert len(set(keys)) == len(keys) and {row["split"] for row in rows if row["figure"] != "true J"} == {"test"}
     assert {row["policy"]: row["seed"] for row in rows} == {"mle-0": 0, "mle-1": 1, "mle-2": 2, "lpi": 9}
-    for name in table:
+    for evaluation in comparison.evaluations:
         for figure in (*comparison.columns, "AR@1", "logp", "entropy", "JS"):
-            values, sequence = table.values(name, figure)
-            row, found = table[name].row(figure), mean_estimate(values, sequence)
+            row, found = evaluation.row(figure), mean_estimate(*evaluation.values(figure))
             assert (row.mean, row.se, row.n) == pytest.approx((found.mean, found.se, found.n))
             assert row.low <= row.mean <= row.high
-    assert table["lpi"].row("noise floor").mean == pytest.approx(comparison.floor.mean)
-    assert table["lpi"].row("coverage@20").mean == comparison["lpi"].coverage
-    assert shown["evaluate"].to_arrow().column_names == table.to_arrow().column_names
+    assert comparison["lpi"].row("noise floor").mean == pytest.approx(comparison.floor.mean)
+    assert comparison["lpi"].row("coverage@20").mean == comparison["lpi"].coverage
+    assert shown["evaluate"].to_arrow().column_names == table.column_names
 
 
 def test_a_distance_and_its_multiple_of_the_floor_are_one_number(shown):

@@ -39,9 +39,9 @@ def order(monkeypatch):
             ends.append(f"train {run.folder.name}")
         return run
 
-    def measured(candidates, *given, config, **options):
-        ends.append(f"{config.split} {candidates[0].name}")
-        return evaluated(candidates, *given, config=config, **options)
+    def measured(candidate, *given, config, **options):
+        ends.append(f"{config.split} {candidate.name}")
+        return evaluated(candidate, *given, config=config, **options)
 
     monkeypatch.setattr(one_arm, "training", noted)
     monkeypatch.setattr(one_arm, "measure", measured)

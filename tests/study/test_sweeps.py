@@ -22,7 +22,7 @@ from shop_logs import from_markdown, write_shop
 from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.measure.run import evaluate
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdict
 from localpolicy.runs.config import Config, config_of

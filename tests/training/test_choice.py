@@ -11,14 +11,12 @@ import torch
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.judge.gate_rules import GateRules
 from localpolicy.judge.gate_value import value_check
-from localpolicy.measure.critic import calibrate
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.critic import ItemMeans, calibrate
+from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import decisions, off_policy
-from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.measure.off_policy.reward_model import ItemMeans
-from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.off_policy import off_policy, value_bounds
 from localpolicy.measure.score import score
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config

@@ -16,7 +16,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.judge.gate import gate
-from localpolicy.measure.run import evaluate
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.model.weights import load_weights
 from localpolicy.report.comparison import comparison_section
 from localpolicy.results import tables_of

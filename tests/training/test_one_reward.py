@@ -12,8 +12,8 @@ import torch
 import localpolicy as lp
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.measure.off_policy import decisions
-from localpolicy.measure.off_policy.estimators import importance
+from localpolicy.measure.decisions import decisions
+from localpolicy.measure.estimators import importance
 from localpolicy.measure.score import score
 from localpolicy.model.readout import critic_targets, lower_rewards
 

@@ -13,7 +13,7 @@ from localpolicy.catalogue import backend
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
-from localpolicy.measure.run import evaluate
+from localpolicy.measure.evaluate import evaluate
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
 from localpolicy.report.comparison import write_comparison

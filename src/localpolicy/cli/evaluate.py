@@ -64,7 +64,7 @@ def evaluate(
     latex: Latex = None,
 ) -> None:
     """Measure one run: ranking, reward, divergence, off-policy estimates, and the truth if the data is simulated."""
-    from localpolicy.measure.run import evaluate as measure
+    from localpolicy.measure.evaluate import evaluate as measure
     from localpolicy.report.tables import evaluation_tables
 
     result = measure(

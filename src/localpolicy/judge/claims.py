@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.estimate import finite
-from localpolicy.measure.off_policy.estimators import Contributions
-from localpolicy.measure.significance import Paired, more_needed, sequences_of
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.estimate import finite, more_needed, sequences_of
+from localpolicy.measure.estimators import Contributions
+from localpolicy.measure.significance import Paired
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
 HOLDS: dict[Outcome, bool | None] = {"yes": True, "no": False, "cannot tell": None, "not asked": None}

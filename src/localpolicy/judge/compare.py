@@ -11,19 +11,18 @@ from typing import Any
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.like_with_like import Pair, like_with_like
+from localpolicy.judge.comparison import Comparison, Pair, like_with_like
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, window_of
+from localpolicy.measure.critic import ItemMeans
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.evaluation import Evaluation, paid_events
+from localpolicy.measure.evaluate import measure, settings_of, world_of
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.measurements import measure
 from localpolicy.measure.metrics import AT_K, EvaluateConfig, refuse_unknown_metric
-from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import open_all, open_candidate, open_likeliest, shared_seeds
+from localpolicy.measure.question import paid_events
 from localpolicy.measure.recorded import people_of
-from localpolicy.measure.run import settings_of, world_of
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
 from localpolicy.simulation.truth import EPISODES, load_world
@@ -110,9 +109,9 @@ def compare(
 
     def measured(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
         return measure(
-            [candidate], prepared, references, window=window, config=settings, imputation=imputed, values=rewards,
+            candidate, prepared, references, window=window, config=settings, imputation=imputed, values=rewards,
             people=people,
-        )[candidate.name]  # fmt: skip
+        )  # fmt: skip
 
     evaluations, notes = [], [note for each in opened for note in each.notes]
     for candidate in candidates:

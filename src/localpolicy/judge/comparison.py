@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.store import Prepared
-from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
-from localpolicy.judge.like_with_like import Pair
+from localpolicy.measure.baselines import is_baseline
 from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor, noise_floor
-from localpolicy.measure.estimate import Estimate, Interval, as_json, finite
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
-from localpolicy.measure.measurements import Measurements
-from localpolicy.measure.significance import Paired, paired_family
+from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.measure.summary import COMPARED
 from localpolicy.results import Result
+from localpolicy.runs.run import BY_LIKELIHOOD, Run
 
 NAMED = 3  # policies in a summary
 
@@ -33,6 +32,16 @@ class FeatureGain(NamedTuple):
     features: list[str]
     shuffled: bool  # dealt out anew among the items: a control, that should bring nothing
     tests: dict[str, Paired]  # of the figure that decides and of the likelihood; all such tests are one family
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A new policy and the old one, on the same positions."""
+
+    new: Evaluation
+    old: Evaluation
+    note: str | None = None  # which weights are compared, where these are not the ones that were kept
+    refusal: str | None = None  # why no gain can be measured
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,9 +62,9 @@ class Comparison(Result):
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
 
     @property
-    def measurements(self) -> Measurements:
-        """Everything measured, as one long table."""
-        return Measurements(self.evaluations)
+    def measurements(self) -> list[Measurement]:
+        """Everything measured: the rows of one long table."""
+        return [row for evaluation in self.evaluations for row in evaluation.rows]
 
     @property
     def figures(self) -> list[str]:
@@ -230,3 +239,47 @@ class Comparison(Result):
             "predicts_truth": self.predicts_truth,
             "notes": list(self.notes),
         }
+
+
+# ---------------------------------------------------------------------- like with like
+
+# A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in purchase
+# nDCG, whatever trained them. So where two runs were kept by different figures, the weights of the best held-out
+# likelihood stand for both. Where these are missing there is no gain to speak of, and the reason is given.
+
+
+def like_with_like(
+    new: Candidate,
+    old: Candidate,
+    measured: tuple[Evaluation, Evaluation],
+    likeliest: Callable[[Candidate], Evaluation],
+) -> Pair:
+    """What was `measured` of the two, or else what `likeliest` measures of their likeliest weights."""
+    selected = [run for run in (new.run, old.run) if run is not None and not is_baseline(run.folder)]
+    if len(selected) < 2:
+        return Pair(*measured)  # a file of lists and a simple baseline have no epoch that a figure could pick
+    rules = [run.kept_by for run in selected]
+    if rules[0] == rules[1] or made_of(*selected):
+        return Pair(*measured)
+    why = (
+        f"the epoch of {new.name} was chosen by {rules[0]}, that of {old.name} by {rules[1]}, and choosing by a figure "
+        "raises that figure"
+    )
+    remedy = f"train both with one rule (--set train.select='{rules[0]}')"
+    without = next((run.folder.name for run in selected if not has_likeliest(run)), None)
+    if without is not None:
+        return Pair(
+            *measured, refusal=f"{why}. {without} has no weights kept by likelihood to compare instead: {remedy}"
+        )
+    note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
+    return Pair(likeliest(new), likeliest(old), note)
+
+
+def has_likeliest(run: Run) -> bool:
+    """Whether the weights of its best held-out likelihood were kept."""
+    return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
+
+
+def made_of(new: Run, old: Run) -> bool:
+    """Whether `new` is `old` and a critic: both sides then hold the same weights, and no figure chose between them."""
+    return old.manifest["policy_sha256"] in new.manifest.get("made_of", {}).values()

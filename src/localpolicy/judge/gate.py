@@ -18,6 +18,7 @@ from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.claims import Claim
+from localpolicy.judge.comparison import Pair, has_likeliest, like_with_like
 from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, choices_of, of_the_log
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
 from localpolicy.judge.gate_ranks import (
@@ -28,21 +29,18 @@ from localpolicy.judge.gate_ranks import (
     gain_check,
     segment_check,
 )
-from localpolicy.judge.gate_rules import GateRules, read_rules, rules_of
 from localpolicy.judge.gate_value import baselines_by_value, value_check
-from localpolicy.judge.like_with_like import Pair, has_likeliest, like_with_like
-from localpolicy.judge.verdict import Gate
+from localpolicy.judge.verdict import Gate, GateRules, read_rules, rules_of
 from localpolicy.measure.baselines import BASELINES, popularity
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as_run, window_of
-from localpolicy.measure.evaluation import Evaluation, deciding_figure, paid_events
-from localpolicy.measure.liking import SELF_CHOSEN
-from localpolicy.measure.measurements import measure
+from localpolicy.measure.critic import ItemMeans
+from localpolicy.measure.evaluate import measure, settings_of
+from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.off_policy.reward_model import ItemMeans
 from localpolicy.measure.opening import open_all, open_likeliest, shared_seeds
-from localpolicy.measure.question import Question, question_of
+from localpolicy.measure.question import Question, paid_events, question_of
 from localpolicy.measure.recorded import people_of
-from localpolicy.measure.run import settings_of
+from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import AGREEMENT, LIKED
 
 __all__ = ["Gate", "GateRules", "gate", "read_rules"]
@@ -91,9 +89,9 @@ def gate(
 
     def measured(policy: Candidate, references: Sequence[Candidate] = (), *, unseen: bool = False) -> Evaluation:
         return measure(
-            [policy], prepared, references, window=window_of(candidate), config=settings, rules=rules.overlap,
+            policy, prepared, references, window=window_of(candidate), config=settings, rules=rules.overlap,
             values=values, people=people, unseen=unseen,
-        )[policy.name]  # fmt: skip
+        )  # fmt: skip
 
     def alike(by: Callable[..., Evaluation], deployed: Candidate, *pair: Evaluation) -> Pair:
         likeliest = partial(open_likeliest, data=prepared, split=split, device=device)

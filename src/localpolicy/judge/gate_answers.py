@@ -36,11 +36,11 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, check, outcome_of, too_few, would_tell
-from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.estimate import mean_estimate
-from localpolicy.measure.off_policy.overlap import effective_sample
-from localpolicy.measure.score import Scores
-from localpolicy.measure.significance import Paired, paired, paired_family, sequences_of
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.decisions import effective_sample
+from localpolicy.measure.estimate import mean_estimate, sequences_of
+from localpolicy.measure.significance import Paired, paired, paired_family
+from localpolicy.measure.summary import Scores
 
 NAME = "reward per answer"
 CAP = 30.0

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, too_few, would_tell
-from localpolicy.judge.gate_rules import GateRules
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.estimate import ENOUGH, sequences_of
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.significance import ENOUGH, Values, paired, paired_family, sequences_of
+from localpolicy.measure.significance import Values, paired, paired_family
 from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
 
 

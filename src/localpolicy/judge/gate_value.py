@@ -1,7 +1,7 @@
 """The gate's checks by value, where the log has propensities: of a policy against the deployed one, and of baselines.
 
 What is compared is what each earns: per decision, or per whole list where the log has lists (see
-`off_policy.decisions`). Where a value is refused nothing stands in for it: neither ranks, nor the log's own mean, nor
+`measure.decisions`). Where a value is refused nothing stands in for it: neither ranks, nor the log's own mean, nor
 the value of a first place.
 """
 
@@ -12,13 +12,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, would_tell
-from localpolicy.judge.gate_rules import GateRules
+from localpolicy.judge.verdict import GateRules
+from localpolicy.measure.decisions import Estimand, decisions
+from localpolicy.measure.estimators import Bounds, Contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import decisions
-from localpolicy.measure.off_policy.decisions import Estimand
-from localpolicy.measure.off_policy.estimators import Contributions, logged
-from localpolicy.measure.off_policy.intervals import Bounds, skewed
-from localpolicy.measure.off_policy.value_bound import value_of
+from localpolicy.measure.off_policy import value_of
 from localpolicy.measure.significance import holm_steps
 
 NO_PROPENSITIES = "the log has no propensities"

@@ -1,20 +1,94 @@
-"""What the gate says: the answer, one sentence for somebody who decides, and the checks behind it."""
+"""What a policy must show before it is deployed (a small YAML file, every rule with a default), and what the gate says:
+the answer, one sentence for somebody who decides, and the checks behind it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+from pydantic import Field
 
-from localpolicy.judge.claims import Claim
-from localpolicy.judge.gate_rules import GateRules
-from localpolicy.measure.evaluation import Evaluation
+from localpolicy.errors import ConfigError
+from localpolicy.measure.decisions import LEAST_EFFECTIVE, OverlapRules
+from localpolicy.measure.estimate import LEAST
+from localpolicy.measure.off_policy import Additive
 from localpolicy.measure.question import Question
 from localpolicy.results import Result
+from localpolicy.runtime.files import read_yaml
+from localpolicy.settings import Settings
+
+if TYPE_CHECKING:  # rules are read without torch
+    from localpolicy.judge.claims import Claim
+    from localpolicy.measure.evaluation import Evaluation
+
+
+class GateRules(Settings):
+    """What a policy must show before it is deployed."""
+
+    metric: str | None = Field(
+        None,
+        description="what must gain, as purchase.nDCG@20 (default: what the log can answer: the value where "
+        "propensities were logged, the reward per answer on logs of actions, else how well what is ranked high was "
+        "liked)",
+    )
+    min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
+    smallest_gain: float = Field(
+        0.01, ge=0, description="a gain below this share of the deployed figure is not worth a deployment: where the "
+        "whole interval lies below it the answer is no"
+    )  # fmt: skip
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
+    min_sequences: int = Field(
+        LEAST, ge=2, description="fewest sequences for a verdict (default: enough to find a difference of half a "
+        "standard deviation with 80 % power; below 197, which is enough for a fifth of one, the check warns)"
+    )  # fmt: skip
+    baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
+    reference_fit: bool = Field(
+        True, description="the references must predict the log better than uniform, and no worse than popularity"
+    )
+    max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
+    max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
+    max_event_loss: float = Field(0.0, ge=0, description="no other event may lose significantly more than this")
+    max_segment_loss: float = Field(0.0, ge=0, description="no segment may lose significantly more than this")
+    min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
+    min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
+    value_margin: float = Field(
+        0.05,
+        ge=0,
+        description="where `metric` decides: the estimated value must significantly be above the deployed one "
+        "less this share of it",
+    )
+    estimator: Additive = Field(
+        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
+    )
+    min_effective_share: float = Field(
+        LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
+        "decisions, place by place in lists"
+    )  # fmt: skip
+    overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
+
+
+def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
+    """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
+    if rules is None or isinstance(rules, Mapping):
+        return GateRules.parse(rules or {}, prefix="rules: ")
+    return rules if isinstance(rules, GateRules) else read_rules(rules)
+
+
+def read_rules(path: Path | str) -> GateRules:
+    """Rules from a YAML file."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
+    content = read_yaml(path)
+    if content is not None and not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
+    return GateRules.parse(content or {})
+
 
 Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
 NO_OBJECTION = "no check speaks against it"

@@ -14,8 +14,7 @@ import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
 from localpolicy.measure.estimate import Estimate, Interval, as_json, mean_estimate, quantiles
-from localpolicy.measure.score import Scores
-from localpolicy.measure.summary import segments
+from localpolicy.measure.summary import Scores, segments
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,21 @@
-"""A figure: a mean with errors one may believe. Positions of one sequence are not independent."""
+"""A figure: a mean with errors one may believe, and how many positions it takes to tell two apart.
+
+Positions of one sequence are not independent.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit  # scipy.stats takes half a second to import
+
+if TYPE_CHECKING:
+    from localpolicy.measure.estimators import Contributions
+    from localpolicy.measure.significance import Paired
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -178,3 +185,35 @@ def cluster_sums(values: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, 
 def quantiles(values: np.ndarray) -> dict[str, float]:
     """Quantiles over contexts: a mean hides the few that moved far."""
     return {f"q{round(100 * share)}": float(np.quantile(values, share)) for share in QUANTILES} if len(values) else {}
+
+
+# ---------------------------------------------------------------------- how many are enough
+
+# n = ((z_{1-α/2} + z_{power}) σ / δ)²: the normal approximation of a paired test's sample size (Cohen 1988, 2.4; Lehr
+# 1992's 16 σ²/δ² is the same at 80 % power, rounded). Sequences are counted and not positions: those of one sequence
+# are not independent.
+SMALL_EFFECT, MEDIUM_EFFECT = 0.2, 0.5  # of a standard deviation: what Cohen calls small and medium
+POWER = 0.8  # of finding a difference that is there
+
+
+def sample_needed(effect: float = SMALL_EFFECT, *, confidence: float = 0.95) -> int:
+    """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
+    reach = float(normal_quantile((1 + confidence) / 2) + normal_quantile(POWER))
+    return math.ceil((reach / effect) ** 2)
+
+
+ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than once in five times
+LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
+
+
+def more_needed(found: Paired | Contributions, gain: float, *, confidence: float) -> int | None:
+    """How many would tell a difference of `gain` from none, if they vary as those seen do."""
+    if not (found.n and found.se > 0 and gain > 0):
+        return None
+    sd = found.se * math.sqrt(found.n)  # clustering is in it: as many sequences as now, for each position
+    return sample_needed(gain / sd, confidence=confidence)
+
+
+def sequences_of(clusters: np.ndarray) -> int:
+    """How many sequences there are to compare on."""
+    return len(np.unique(clusters))

@@ -13,27 +13,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.measure.divergence import Divergence, over_references
 from localpolicy.measure.estimate import (
+    LEAST,
     Estimate,
     Interval,
     Measurement,
     as_json,
     group_and_figure,
     mean_estimate,
+    sequences_of,
 )
-from localpolicy.measure.off_policy import OffPolicy
-from localpolicy.measure.off_policy.estimate import INTERVAL
-from localpolicy.measure.score import Scores
-from localpolicy.measure.significance import LEAST, sequences_of
+from localpolicy.measure.off_policy import INTERVAL, OffPolicy
 from localpolicy.measure.summary import (
     AGREEMENT,
     LIKED,
     REWARDS,
     WEIGHTED,
+    Scores,
     groups,
-    is_rating,
     liking_values,
     reward_at_1,
     reward_weighted,
@@ -48,6 +46,11 @@ SCHEMA = pa.schema(
      ("group", pa.string()), ("figure", pa.string())]
     + [(name, pa.float64()) for name in ("mean", "se", "low", "high")] + [("n", pa.int64())]
 )  # fmt: skip
+
+
+def as_arrow(rows: Sequence[Measurement]) -> pa.Table:
+    """Rows of the long table, for machines."""
+    return pa.Table.from_pylist(as_json(rows), schema=SCHEMA)
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,7 +207,7 @@ class Evaluation(Result):
 
     def to_arrow(self) -> pa.Table:
         """The long table of this policy: one row per figure and group of positions."""
-        return pa.Table.from_pylist(as_json(self.rows), schema=SCHEMA)
+        return as_arrow(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -251,13 +254,6 @@ class Evaluation(Result):
         for name, table in (("positions", self.scores.to_arrow()), ("sequences", self.per_sequence())):
             with whole_file(folder / f"{split}.{name}.parquet") as partial:
                 pq.write_table(table, partial)
-
-
-def paid_events(data: Prepared) -> list[str]:
-    """Events a table shows, best paid first; none where events are ratings, of which there are too many."""
-    rewards = data.manifest["rewards"]
-    names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
-    return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))
 
 
 def deciding_figure(

@@ -6,7 +6,7 @@ One value per position is kept, so that standard errors, tests and breakdowns ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,8 +22,7 @@ from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
-from localpolicy.measure.liking import liking_of
-from localpolicy.measure.metrics import OWN, metric, own_values
+from localpolicy.measure.summary import Scores
 from localpolicy.model.histories import LONGEST
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.runtime.progress import progress
@@ -84,87 +83,6 @@ def seen_pairs(windows: Windows, window: Tensor, history: Tensor) -> tuple[Tenso
 
 
 BY_REFERENCE = ("js", "kl", "logp", "logp_open", "logp_unseen")
-COLUMNS = ("sequence", "history", "item", "event", "reward", "repeat", "rank", "tied", "logp", "top", "entropy")
-OPTIONAL = (
-    "propensity",
-    "above",
-    "place",
-    "liked",
-    "agreement",
-    "value_taken",
-    "value_expected",
-    "logp_open",
-    "logp_unseen",
-)
-
-
-@dataclass(frozen=True)
-class Scores:
-    """One entry per position, all arrays [positions] unless they say otherwise."""
-
-    sequence: np.ndarray
-    history: np.ndarray  # actions before this one in its whole sequence
-    item: np.ndarray
-    event: np.ndarray  # code
-    reward: np.ndarray
-    repeat: np.ndarray  # bool: the item came earlier in its sequence
-    rank: np.ndarray  # the middle of the places that the item shares with those it ties with
-    tied: np.ndarray  # how many others it ties with
-    logp: np.ndarray
-    top: np.ndarray  # the item the policy would show first
-    entropy: np.ndarray
-    events: list[str]
-    settings: dict[str, Any]
-    shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
-    propensity: np.ndarray | None = None  # as logged; NaN where none was
-    above: np.ndarray | None = None  # places above this one in its list, where the log has lists
-    place: np.ndarray | None = None  # as the log states it; other than `above` where rows of the list are missing
-    logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
-    logp_unseen: np.ndarray | None = None  # log π(a|x) among what its sequence did not hold before; no use at repeats
-    liked: np.ndarray | None = None  # reward of what is ranked first among the next rated items; NaN: of one alone
-    agreement: np.ndarray | None = None  # share of pairs of these that it orders as the person did; NaN: no such pair
-    value_taken: np.ndarray | None = None  # r̂(x, a)
-    value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
-    js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
-    kl: dict[str, np.ndarray] = field(default_factory=dict)
-    logp_reference: dict[str, np.ndarray] = field(default_factory=dict)
-    logp_open_reference: dict[str, np.ndarray] = field(default_factory=dict)
-    logp_unseen_reference: dict[str, np.ndarray] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.rank)
-
-    def metric(self, name: str) -> np.ndarray:
-        """nDCG@20, say, at each position."""
-        return own_values(name, self.rank, self.reward) if name in OWN else metric(name)(self.rank, self.tied)
-
-    @property
-    def list_number(self) -> np.ndarray:
-        """Which list each position stood in, counted from 0; in a log without lists each is a decision of its own.
-
-        Lists lie together, in the order of their places. A list has a position with `above` = 0 unless
-        `settings['last']` cut it off.
-        """
-        if self.above is None:
-            return np.arange(len(self))
-        begins = self.history - self.above  # where in its sequence the list begins
-        goes_on = (self.sequence[1:] == self.sequence[:-1]) & (begins[1:] == begins[:-1])
-        goes_on &= self.above[1:] > self.above[:-1]  # two histories of one sequence may be equally long
-        return np.concatenate([np.zeros(min(len(self), 1), np.int64), np.cumsum(~goes_on)])
-
-    @property
-    def one_reward(self) -> bool:
-        """Whether a list has one reward, on its last row: single places then have none."""
-        return self.settings.get("list_reward") == "whole"
-
-    def to_arrow(self) -> pa.Table:
-        """One row per position."""
-        names = (*COLUMNS, *OPTIONAL)
-        columns = {name: value for name in names if (value := getattr(self, name)) is not None}
-        columns["event"] = pa.DictionaryArray.from_arrays(columns["event"].astype(np.int16), self.events)
-        for prefix, values in (("js", self.js), ("kl", self.kl), ("logp", self.logp_reference)):
-            columns |= {f"{prefix}:{name}": value for name, value in values.items()}
-        return pa.table(columns)
 
 
 @torch.no_grad()
@@ -303,3 +221,51 @@ class _Kept:
             **joined, events=events, settings=settings, shown=self.shown, js=js, kl=kl, logp_reference=logp,
             logp_open_reference=logp_open, logp_unseen_reference=logp_unseen,
         )  # fmt: skip
+
+
+# ---------------------------------------------------------------------- how was what is ranked high liked?
+
+# Of logs whose rewards are ratings, or numbers of many values. Where people rated what they chose themselves, the nDCG
+# of everything taken asks whether a policy shows what people took, liked or not: it refuses a policy for burying what
+# they disliked. What the log does know is how they liked what they rated. So at each position the next few rated items
+# are candidates, all scored in the same context, and
+#
+#     top         reward of the candidate that the policy ranks first: the value at the top, among what people rated
+#     agreement   share of pairs of candidates of different reward that the policy orders as the person did
+#
+# Ties count by their expectation. Both speak of items that people chose to rate; how they would like the others is not
+# known, and the notes beside the figures say so.
+#
+# Rank correlation with the true mean rating of what a policy shows (and shows first), 24 policies in 8 simulated
+# worlds: nDCG .60 (.62), weighted by reward .73 (.77), top .87 (.98), agreement .87 (.98).
+
+CANDIDATES = 10  # rated items from a position on, itself included
+SELF_CHOSEN = "people chose themselves what to rate: how they would like other items is not known"
+
+
+def liking(scores: Tensor, reward: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """Top and agreement of each row, from scores, rewards and which candidates there are: all [N, J].
+
+    NaN where there are fewer than two candidates, or none of different reward.
+    """
+    scores = scores.double().masked_fill(~valid, -torch.inf)
+    first = (scores == scores.amax(1, keepdim=True)) & valid
+    reward = reward.double()
+    top = (reward * first).sum(1) / first.sum(1)
+    top = top.masked_fill(valid.sum(1) < 2, torch.nan)
+    pairs = valid[:, :, None] & valid[:, None, :] & (reward[:, :, None] > reward[:, None, :])
+    above = scores[:, :, None] > scores[:, None, :]
+    equal = scores[:, :, None] == scores[:, None, :]
+    agreed = ((above.double() + 0.5 * equal.double()) * pairs).sum((1, 2))
+    return top, agreed / pairs.sum((1, 2))  # 0/0 is NaN
+
+
+def liking_of(rows: Logits, batch: Batch, chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The same for a policy's rows at the batch's positions; `chosen` [M] says which tokens are ratings."""
+    steps = torch.arange(CANDIDATES, device=batch.scored.device)
+    at = batch.scored[:, None] + steps
+    inside = at < len(batch.row)
+    at = at.clamp(max=max(len(batch.row) - 1, 0))
+    valid = inside & (batch.row[at] == batch.row[batch.scored][:, None]) & chosen[at]
+    scores = torch.stack([rows.at(batch.item[at[:, step]]) for step in range(CANDIDATES)], 1)
+    return liking(scores, batch.reward[at], valid)

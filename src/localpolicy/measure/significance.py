@@ -9,23 +9,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from localpolicy.measure.estimate import (
+    Estimate,
+    as_json,
     cluster_sums,
     clustered_se,
     finite,
-    normal_quantile,
+    mean_estimate,
     normal_tail,
+    sequences_of,
     t_quantile,
     t_tail,
     wilson,
 )
-
-if TYPE_CHECKING:
-    from localpolicy.measure.off_policy.estimators import Contributions
+from localpolicy.measure.summary import bins
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 Key = TypeVar("Key", bound=Hashable)
@@ -205,33 +206,98 @@ def stars(p: float) -> str:
     return next((mark for level, mark in LEVELS if p < level), "")
 
 
-# ---------------------------------------------------------------------- how many are enough
-
-# n = ((z_{1-α/2} + z_{power}) σ / δ)²: the normal approximation of a paired test's sample size (Cohen 1988, 2.4; Lehr
-# 1992's 16 σ²/δ² is the same at 80 % power, rounded). Sequences are counted and not positions: those of one sequence
-# are not independent.
-SMALL_EFFECT, MEDIUM_EFFECT = 0.2, 0.5  # of a standard deviation: what Cohen calls small and medium
-POWER = 0.8  # of finding a difference that is there
+BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
 
 
-def sample_needed(effect: float = SMALL_EFFECT, *, confidence: float = 0.95) -> int:
-    """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
-    reach = float(normal_quantile((1 + confidence) / 2) + normal_quantile(POWER))
-    return math.ceil((reach / effect) ** 2)
+class Valued(Protocol):
+    """A policy whose values per position are known: an evaluation, or one pooled over seeds."""
+
+    @property
+    def name(self) -> str:
+        """As tables call it."""
+        ...
+
+    def estimate(self, name: str) -> Estimate:
+        """The figure called `purchase.nDCG@20`."""
+        ...
+
+    def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The values behind it [n], and the sequence of each."""
+        ...
 
 
-ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than once in five times
-LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
+@dataclass(frozen=True)
+class Bucket:
+    """Sequences with so many positions of one event."""
+
+    label: str
+    means: dict[str, Estimate]  # by policy, over sequences
+    best: str
+    test: Paired | None  # the best against the second best, corrected over the buckets
+
+    @property
+    def stars(self) -> str:
+        """The paper's marks."""
+        return "" if self.test is None else self.test.stars
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
-def more_needed(found: Paired | Contributions, gain: float, *, confidence: float) -> int | None:
-    """How many would tell a difference of `gain` from none, if they vary as those seen do."""
-    if not (found.n and found.se > 0 and gain > 0):
-        return None
-    sd = found.se * math.sqrt(found.n)  # clustering is in it: as many sequences as now, for each position
-    return sample_needed(gain / sd, confidence=confidence)
+def breakdown(policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20") -> list[Bucket]:
+    """Sequence-level means of `metric` over positions of `event`, by how many such positions a sequence has.
+
+    Positions are those evaluated, so the count is of the window's events with enough history.
+    """
+    per_sequence = {}
+    for policy in policies:
+        values, sequence = policy.values(f"{event}.{metric}")
+        ids, index = np.unique(sequence, return_inverse=True)
+        count = np.bincount(index)
+        per_sequence[policy.name] = np.bincount(index, weights=values) / count
+    shown = {label: here for label, here in bins(event, count, BUCKETS).items() if here.any()}
+    means = {
+        label: {name: mean_estimate(values[here], ids[here]) for name, values in per_sequence.items()}
+        for label, here in shown.items()
+    }
+    order = {label: sorted(each, key=lambda name: -each[name].mean) for label, each in means.items()}
+    tests = paired_family(
+        {
+            label: (per_sequence[best][here], per_sequence[second][here], ids[here])
+            for label, here in shown.items()
+            for best, second in [order[label][:2]]
+        }
+        if len(policies) > 1
+        else {}
+    )
+    return [Bucket(label, means[label], order[label][0], tests.get(label)) for label in shown]
 
 
-def sequences_of(clusters: np.ndarray) -> int:
-    """How many sequences there are to compare on."""
-    return len(np.unique(clusters))
+class Lead(NamedTuple):
+    """The best of a column against the second best, as in the paper's tables."""
+
+    best: str
+    second: str
+    test: Paired  # corrected over the columns of the table
+    bootstrap_p: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {"best": self.best, "second": self.second, **self.test.to_dict(), "bootstrap_p": self.bootstrap_p}
+
+
+def column_leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]:
+    """By column: the best against the second best on the same positions."""
+    if len(policies) < 2:
+        return {}
+    order = {column: sorted(policies, key=lambda policy: -policy.estimate(column).mean)[:2] for column in columns}
+    values = {
+        column: (best.values(column)[0], *second.values(column))
+        for column, (best, second) in order.items()
+        if best.estimate(column).n
+    }
+    return {
+        column: Lead(order[column][0].name, order[column][1].name, test, paired_bootstrap(*values[column]))
+        for column, test in paired_family(values).items()
+    }

@@ -1,28 +1,91 @@
-"""Groups of positions (by what came of them, and by what is known before), and from values per position to figures."""
+"""Values per position, groups of positions (by what came of them, and by what is known before), and their figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.metrics import DEFAULT_METRICS
-from localpolicy.measure.score import Scores
+from localpolicy.measure.metrics import DEFAULT_METRICS, OWN, metric, own_values
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One entry per position, all arrays [positions] unless they say otherwise."""
+
+    sequence: np.ndarray
+    history: np.ndarray  # actions before this one in its whole sequence
+    item: np.ndarray
+    event: np.ndarray  # code
+    reward: np.ndarray
+    repeat: np.ndarray  # bool: the item came earlier in its sequence
+    rank: np.ndarray  # the middle of the places that the item shares with those it ties with
+    tied: np.ndarray  # how many others it ties with
+    logp: np.ndarray
+    top: np.ndarray  # the item the policy would show first
+    entropy: np.ndarray
+    events: list[str]
+    settings: dict[str, Any]
+    shown: np.ndarray  # [V] how often each item was in a list of the `settings['lists']` best
+    propensity: np.ndarray | None = None  # as logged; NaN where none was
+    above: np.ndarray | None = None  # places above this one in its list, where the log has lists
+    place: np.ndarray | None = None  # as the log states it; other than `above` where rows of the list are missing
+    liked: np.ndarray | None = None  # reward of what is ranked first among the next rated items; NaN: of one alone
+    agreement: np.ndarray | None = None  # share of pairs of these that it orders as the person did; NaN: no such pair
+    value_taken: np.ndarray | None = None  # r̂(x, a)
+    value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
+    logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
+    logp_unseen: np.ndarray | None = None  # log π(a|x) among what its sequence did not hold before; no use at repeats
+    js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
+    kl: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_reference: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_open_reference: dict[str, np.ndarray] = field(default_factory=dict)
+    logp_unseen_reference: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rank)
+
+    def metric(self, name: str) -> np.ndarray:
+        """nDCG@20, say, at each position."""
+        return own_values(name, self.rank, self.reward) if name in OWN else metric(name)(self.rank, self.tied)
+
+    @property
+    def list_number(self) -> np.ndarray:
+        """Which list each position stood in, counted from 0; in a log without lists each is a decision of its own.
+
+        Lists lie together, in the order of their places. A list has a position with `above` = 0 unless
+        `settings['last']` cut it off.
+        """
+        if self.above is None:
+            return np.arange(len(self))
+        begins = self.history - self.above  # where in its sequence the list begins
+        goes_on = (self.sequence[1:] == self.sequence[:-1]) & (begins[1:] == begins[:-1])
+        goes_on &= self.above[1:] > self.above[:-1]  # two histories of one sequence may be equally long
+        return np.concatenate([np.zeros(min(len(self), 1), np.int64), np.cumsum(~goes_on)])
+
+    @property
+    def one_reward(self) -> bool:
+        """Whether a list has one reward, on its last row: single places then have none."""
+        return self.settings.get("list_reward") == "whole"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per position."""
+        arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+        columns = {name: value for name, value in arrays.items() if name != "shown"}  # which has one entry per item
+        columns["event"] = pa.DictionaryArray.from_arrays(columns["event"].astype(np.int16), self.events)
+        for prefix, values in (("js", self.js), ("kl", self.kl), ("logp", self.logp_reference)):
+            columns |= {f"{prefix}:{name}": value for name, value in values.items()}
+        return pa.table(columns)
+
 
 WHATEVER_EVENT = ("all", "repeat", "new")  # groups that every log has
 HISTORY = (5, 10, 15)  # actions before a position, at most
 HEAD, MIDDLE = 1 / 3, 2 / 3  # shares of all events: the most popular items that make up the first third are the head
-
-
-def is_rating(event: str) -> bool:
-    """Whether an event is a rating (its name is a number): tables leave these out, there are too many."""
-    try:
-        float(event)
-    except ValueError:
-        return False
-    return True
 
 
 def answered(scores: Scores) -> np.ndarray:

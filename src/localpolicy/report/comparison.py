@@ -73,7 +73,7 @@ def comparison_section(
             _info(evaluation, candidate, bins, names, base)
             for evaluation, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
         ],
-        measurements=named(comparison.measurements.rows),
+        measurements=named(comparison.measurements),
         segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.main)),
         columns={column: _words(column) for column in (*comparison.columns, *first.rewards)},
         at_k={column: _words(column) for column in at_k},

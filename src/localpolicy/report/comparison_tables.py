@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.leads import Bucket
+from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.measure.significance import Paired
+from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
 from localpolicy.report.numbers import NOTHING, decimals, known, number
 from localpolicy.report.table import (

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.baselines import BASELINES
+from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
 from localpolicy.report.contents import Claim
 from localpolicy.report.numbers import joined, percent
 from localpolicy.study.rounds import Figures, Loop

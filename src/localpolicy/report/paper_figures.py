@@ -7,8 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.judge.leads import Bucket
 from localpolicy.measure.estimate import Estimate, Interval, t_quantile
+from localpolicy.measure.significance import Bucket
 from localpolicy.report.charts import CONFIG, DARK, GREY, Datum, bar
 from localpolicy.study.paper.recipe import POLICIES, SYMBOLS, TUNED
 from localpolicy.study.paper.tables import DIALLED, EVENTS, PaperTable

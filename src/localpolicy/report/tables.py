@@ -7,11 +7,10 @@ from typing import Any
 
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.estimators import Bounds
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import OffPolicy
-from localpolicy.measure.off_policy.estimate import INTERVAL
-from localpolicy.measure.off_policy.intervals import Bounds
-from localpolicy.measure.summary import is_rating
+from localpolicy.measure.off_policy import INTERVAL, OffPolicy
+from localpolicy.measure.question import is_rating
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
 from localpolicy.report.numbers import NOTHING, number, share_with_error, with_error

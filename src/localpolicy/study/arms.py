@@ -24,7 +24,7 @@ from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.measure.candidates import family_of
 from localpolicy.measure.divergence import noise_floor
 from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.run import world_of
+from localpolicy.measure.evaluate import world_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json

@@ -24,12 +24,11 @@ from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
+from localpolicy.measure.evaluate import measure, world_of
+from localpolicy.measure.evaluate import settings_of as evaluation_settings
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.measurements import measure
-from localpolicy.measure.run import settings_of as evaluation_settings
-from localpolicy.measure.run import world_of
-from localpolicy.measure.score import Scores, device_of
-from localpolicy.measure.summary import groups
+from localpolicy.measure.score import device_of
+from localpolicy.measure.summary import Scores, groups
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -279,7 +278,7 @@ def _measure_one(task: Task) -> Outcome:
             settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
         # The references are measured against each other once, not beside every arm: hence no floor.
         options: dict[str, Any] = {"config": settings, "imputation": imputation, "floor": False}
-        evaluation = measure([candidate], data, references, window=window_of(candidate), **options)[job.name]
+        evaluation = measure(candidate, data, references, window=window_of(candidate), **options)
         about[split] = evaluation.to_dict()
     if task.truth and (world := world_of(data, None)) is not None:
         about["truth"] = as_json(true_value(candidate.policy, load_world(world)))

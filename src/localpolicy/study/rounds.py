@@ -22,7 +22,7 @@ from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.measure.estimate import Interval, Measurement, as_json, mean_estimate
-from localpolicy.measure.measurements import as_arrow
+from localpolicy.measure.evaluation import as_arrow
 from localpolicy.measure.summary import coverage
 from localpolicy.measure.truth import bandit_probabilities, rollout, world_probabilities
 from localpolicy.model.policy import Policy

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.summary import WEIGHTED, is_rating
+from localpolicy.measure.question import is_rating
+from localpolicy.measure.summary import WEIGHTED
 from localpolicy.results import Result
 from localpolicy.study.grid import Point
 from localpolicy.study.measured import Measured, Pooled, over_seeds

@@ -7,7 +7,7 @@ at μ̂. β is given, or chosen:
   the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
   for all candidates at once (δ/K each), sequences being the independent unit. It is the value of one deviation from μ,
   of a whole list where the log has lists.
-  `train.estimator` says how it is estimated (see `off_policy.value_bound`).
+  `train.estimator` says how it is estimated (see `measure.off_policy`).
 - on impression logs without propensities: the same with μ̂'s probabilities in their place, which is a guess.
 - on interaction logs, where no action was passed over: never so. β is the spread itself.
 
@@ -30,11 +30,9 @@ from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.critic import Calibration, calibrate
-from localpolicy.measure.off_policy.decisions import Decisions, estimand_of, whole_lists
-from localpolicy.measure.off_policy.overlap import LEAST_EFFECTIVE
-from localpolicy.measure.off_policy.reward_model import ItemMeans
-from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.critic import Calibration, ItemMeans, calibrate
+from localpolicy.measure.decisions import LEAST_EFFECTIVE, Decisions, estimand_of, whole_lists
+from localpolicy.measure.off_policy import value_bounds
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import critic_targets
 from localpolicy.model.towers import Towers

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.measure.significance import ENOUGH
+from localpolicy.measure.estimate import ENOUGH
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import TrainConfig
 from localpolicy.runs.run import IMITATION, LIKELIHOOD

@@ -12,11 +12,10 @@ from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.baselines import popularity
+from localpolicy.measure.critic import ItemMeans
+from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, overlap
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.off_policy.decisions import Decisions, decisions
-from localpolicy.measure.off_policy.overlap import OverlapRules, overlap
-from localpolicy.measure.off_policy.reward_model import ItemMeans
-from localpolicy.measure.off_policy.value_bound import value_bounds
+from localpolicy.measure.off_policy import value_bounds
 from localpolicy.measure.score import score
 from localpolicy.measure.summary import flat
 from localpolicy.model.network import Network

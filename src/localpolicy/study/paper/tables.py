@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.judge.leads import Bucket, Lead, breakdown, column_leads
 from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.significance import Bucket, Lead, breakdown, column_leads
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point
 from localpolicy.study.measured import Measured, Pooled

@@ -1,26 +1,56 @@
-"""J(π) from a log of another policy: every estimator, its interval, and the overlap that carries them."""
+"""What would another policy earn? J(π) from a log of propensities: every estimator, its interval, or a plain refusal.
+
+What chooses between policies is a lower confidence bound of the value, by one of three estimators:
+
+- `snips`: self-normalised importance weights, with the bound of a normal mean. The default: it chose best where the
+  truth is known (docs/results/evaluation.md).
+- `dr`: doubly robust, with items' mean rewards as r̂; the same bound.
+- `log_smoothing`: a bound that holds for any number of sequences and any tails of the weights, for rewards >= 0 (see
+  `smoothed_lower_bound`).
+
+β (`training.choice`), epochs (`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired
+difference of `contributions`) all come here, so that they agree. Below an effective sample of a tenth of the decisions
+nothing is chosen: estimates no longer rank policies as the truth does. All speak of one deviation from μ; where the log
+has lists, of one whole list.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from localpolicy.measure.decisions import (
+    LEAST_EFFECTIVE,
+    Decisions,
+    Estimand,
+    Overlap,
+    OverlapRules,
+    decisions,
+    effective_sample,
+    estimand_of,
+    overlap,
+)
 from localpolicy.measure.estimate import as_json, clustered_se
-from localpolicy.measure.off_policy.decisions import Decisions, Estimand, decisions, estimand_of
-from localpolicy.measure.off_policy.estimators import (
+from localpolicy.measure.estimators import (
     ESTIMATORS,
     NEEDS_REWARD_MODEL,
+    Bounds,
     Contributions,
     clipped,
     contributions,
+    empirical_bernstein,
+    importance,
     logged,
+    lower_bound,
+    skewed,
+    smoothed_lower_bound,
 )
-from localpolicy.measure.off_policy.intervals import Bounds, empirical_bernstein, skewed
-from localpolicy.measure.off_policy.overlap import Overlap, OverlapRules, overlap
 
 if TYPE_CHECKING:
-    from localpolicy.measure.score import Scores
+    from localpolicy.measure.summary import Scores
+    from localpolicy.types import Estimator
 
 CAP = 30.0  # of clipped weights: the paper's
 INTERVAL = "skewness corrected"
@@ -130,3 +160,46 @@ def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
         found = empirical_bernstein(values, log.clusters, bounds=(0.0, reach))
         intervals["empirical Bernstein"] = found if (log.weight <= CAP).all() else found._replace(high=math.inf)
     return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)
+
+
+Additive = Literal["snips", "dr"]  # a mean of contributions, of which differences can be taken
+NAMES: dict[str, str] = {"snips": "SNIPS", "dr": "DR"}
+DELTA = 0.05
+
+
+def value_of(log: Decisions, estimator: Additive) -> Contributions:
+    """What a policy's estimated value is the mean of."""
+    return contributions(log, NAMES[estimator])
+
+
+class ValueBound(NamedTuple):
+    """An estimate of J(π), its lower bound, and the effective sample as a share of the decisions (or whole lists)."""
+
+    value: float
+    low: float
+    effective: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether the log says enough of the policy to choose it."""
+        return self.effective >= LEAST_EFFECTIVE
+
+
+def value_bounds(
+    logs: Sequence[Decisions], estimator: Estimator, *, delta: float = DELTA, scale: float = 1.0
+) -> list[ValueBound]:
+    """Lower bounds for K policies at once: with probability 1 - δ all of them hold, since each does with 1 - δ/K.
+
+    Sequences are the independent unit. `scale` is the largest reward, for `log_smoothing`.
+    """
+    bounds, confidence = [], 1 - delta / max(len(logs), 1)
+    for log in logs:
+        if estimator == "log_smoothing":
+            value = float(importance(log).mean())
+            low = smoothed_lower_bound(log, confidence=confidence, scale=scale)
+        else:
+            found = value_of(log, estimator)
+            value = found.mean
+            low = lower_bound(found.values, found.clusters, confidence=confidence) - found.unknown
+        bounds.append(ValueBound(value, low, effective_sample(log.whole_weight) / len(log.whole_weight)))
+    return bounds

@@ -1,0 +1,189 @@
+"""`evaluate`, and the only producer of the one long table of measurements.
+
+policy  seed  split  round  group  figure  mean  se  low  high  n
+
+A row is one figure of one policy over one group of positions (`Evaluation.rows`). The values per position behind it are
+found by its name: `evaluation.values("purchase.nDCG@20")`. Whatever is said of policies (a gain, a lead, the noise
+floor, the figure that decides) is a function of these rows and values, written once: see CONTRIBUTING, "A number is
+computed in one file".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.item_features import learnt_columns
+from localpolicy.data.quality import filter_notes
+from localpolicy.data.store import Prepared
+from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, own_logging, window_of
+from localpolicy.measure.critic import reward_model
+from localpolicy.measure.decisions import OverlapRules
+from localpolicy.measure.divergence import divergence
+from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.imputation import Imputation, imputation_at, imputed_reward
+from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.off_policy import value_of_scores
+from localpolicy.measure.opening import open_all, shared_seeds
+from localpolicy.measure.question import paid_events, question_of
+from localpolicy.measure.recorded import people_of
+from localpolicy.measure.score import Scorer, device_of, score
+from localpolicy.measure.summary import ranking, rewards, shown_figures
+from localpolicy.measure.truth import true_value
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import sha256
+from localpolicy.simulation.truth import load_world
+
+
+def measure(
+    candidate: Candidate,
+    data: Prepared,
+    references: Sequence[Candidate] = (),
+    *,
+    window: WindowConfig,
+    config: EvaluateConfig | None = None,
+    propensities: str | None = None,
+    imputation: Imputation | None = None,
+    rules: OverlapRules | None = None,
+    floor: bool = True,
+    values: Scorer | None = None,
+    people: np.ndarray | None = None,
+    unseen: bool = False,
+) -> Evaluation:
+    """Measure a policy on the positions of a split, with its distance from each reference but itself.
+
+    Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
+    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
+    sequences of the split that are scored (default: all). Without `floor` references are not measured against each
+    other. With `unseen` ranks and likelihoods are also asked among what a sequence did not hold before.
+    """
+    config, policy, name = config or EvaluateConfig(), candidate.policy, candidate.name
+    estimable = propensities is not None or "propensity" in data[config.split].arrays
+    counts = np.asarray(data.catalogue["count"].to_numpy())
+    known = data.known_items if learnt_columns(data.catalogue) else None
+    others = {each.name: each for each in references if each.name != name}
+    device = device_of(policy, *(other.policy for other in others.values()))
+    windows = Windows(data, config.split, window, device=device)
+    if config.sequences is not None or people is not None:
+        among = np.arange(len(windows)) if people is None else people
+        count = min(config.sequences or len(among), len(among))
+        windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
+    scores = score(
+        policy,
+        windows,
+        events=data.events,
+        references={each: other.policy for each, other in others.items()},
+        reward_model=(values or reward_model(policy, data)) if estimable else None,
+        min_history=config.min_history,
+        exclude_seen=config.exclude_seen,
+        unseen=unseen,
+        lists=config.lists,
+        floor=floor,
+        liked=question_of(data, config.split).kind == "liking",
+        batch_size=config.batch_size,
+        description=f"scoring {name}",
+    )
+    figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known), **rewards(scores)}
+    if imputation is not None:
+        figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
+    largest = max(data.manifest["rewards"].values(), default=None)
+    return Evaluation(
+        name=name,
+        figures=figures | shown_figures(scores, counts, config.lists),
+        imputation=None if imputation is None else imputation.to_dict(),
+        divergence=divergence(scores, [other.origin for other in others.values()], counts=counts, known=known),
+        off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
+        events=paid_events(data),
+        scores=scores,
+        counts=counts,
+        known=known,
+        settings={
+            "policy": name,
+            "data": data.digest,
+            "kind": data.kind,
+            **config.model_dump(mode="json"),
+            "length": window.length,
+            "last": window.last,
+            "beyond_length": scores.settings["beyond_length"],
+            "seed": candidate.origin.seed,
+        },
+    )
+
+
+def evaluate(
+    run: RunLike,
+    *,
+    against: Sequence[RunLike] | RunLike = (),
+    data: Prepared | Path | str | None = None,
+    world: Path | str | None = None,
+    config: EvaluateConfig | Mapping[str, Any] | None = None,
+    beta: float | None = None,
+    propensities: str | None = None,
+    imputation: Path | str | None = None,
+    out: Path | str | None = None,
+    device: str = "auto",
+) -> Evaluation:
+    """Measure one run on a split: ranking, reward, divergence from each run of `against`, truth where there is one.
+
+    A saved baseline or a CSV or Parquet file of lists is measured likewise. `data` may be newer than what the run was
+    trained on: what it does not know of it counts against it, and is said in `settings["notes"]`.
+    Without `against` the divergence is taken from the run's own logging head, where it has one; its noise floor is
+    then not known. `world` is the folder of a simulated world (default: the data's own, where it was simulated).
+    `propensities` names a reference whose probabilities stand for logged ones. `imputation` is the folder of imputed
+    ratings behind iAR@1 (fitted where it is not there). `out` keeps the values per position and per sequence
+    (default: the run's folder, under `evaluation/`).
+    """
+    run, others = as_run(run), [as_run(other) for other in as_list(against)]
+    split = settings_of(config, 1).split
+    prepared, opened = open_all([run, *others], data, split=split, beta=beta, device=device)
+    candidate, *references = [each.candidate for each in opened]
+    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
+    notes += filter_notes(prepared, split)
+    if not references and (own := own_logging(candidate)):
+        references = [own]
+    evaluation = measure(
+        candidate,
+        prepared,
+        references,
+        window=window_of(candidate),
+        config=settings_of(config, int(candidate.facts.get("train.min_history", 1))),
+        propensities=propensities,
+        imputation=None if imputation is None else imputation_at(imputation, prepared),
+        people=people_of(each.policy for each in (candidate, *references)),
+    )
+    evaluation = replace(
+        evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": [*notes, *evaluation.left_out]}
+    )
+    if (world_folder := world_of(prepared, world)) is not None:
+        evaluation = replace(evaluation, truth=true_value(candidate.policy, load_world(world_folder)))
+    beside = run.folder.parent / f"{run.folder.name}.evaluation" if run.folder.is_file() else run.folder / "evaluation"
+    evaluation.save(Path(out) if out is not None else beside)
+    return evaluation
+
+
+def _origin(run: Run, beta: float | None) -> dict[str, Any]:
+    """Values on disk outlive a run that is trained again: the digest says whose they are."""
+    if run.folder.is_file():
+        return {"weights": sha256(run.folder), "seed": None, "beta": None}
+    return {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
+
+
+def settings_of(config: EvaluateConfig | Mapping[str, Any] | None, min_history: int) -> EvaluateConfig:
+    """The settings asked for; `min_history` is the run's own where none is given."""
+    if isinstance(config, EvaluateConfig):
+        return config
+    return EvaluateConfig.parse({"min_history": min_history, **(config or {})})
+
+
+def world_of(data: Prepared, world: Path | str | None) -> Path | None:
+    """The folder of the simulated world: as given, or inside the data."""
+    if world is not None:
+        return Path(world)
+    inside = data.path / "truth"
+    return inside if (inside / "world.json").exists() else None
