@@ -33,8 +33,7 @@ _HOMES = {
     "localpolicy.measure.evaluate": ("evaluate",),
     "localpolicy.study.rounds": ("loop_config",),
     "localpolicy.study.loop": ("loop",),
-    "localpolicy.study.sweep": ("sweep",),
-    "localpolicy.study.swept": ("Sweep",),
+    "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
@@ -121,8 +120,8 @@ if TYPE_CHECKING:
     from localpolicy.simulation import simulate as simulate
     from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
     from localpolicy.study.rounds import loop_config as loop_config
+    from localpolicy.study.sweep import Sweep as Sweep
     from localpolicy.study.sweep import sweep as sweep
-    from localpolicy.study.swept import Sweep as Sweep
     from localpolicy.training.distill import distill as distill
     from localpolicy.training.train import train as train
     from localpolicy.types import Readout as Readout

@@ -8,7 +8,7 @@ from shop_logs import write_shop
 from localpolicy.errors import TrainingError
 from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import Config
-from localpolicy.study import arms
+from localpolicy.study import arms, jobs
 from localpolicy.study import measured as one_arm
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import seed_mean
@@ -43,7 +43,7 @@ def order(monkeypatch):
         ends.append(f"{config.split} {candidate.name}")
         return evaluated(candidate, *given, config=config, **options)
 
-    monkeypatch.setattr(one_arm, "training", noted)
+    monkeypatch.setattr(jobs, "training", noted)
     monkeypatch.setattr(one_arm, "measure", measured)
     return ends
 

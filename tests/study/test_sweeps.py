@@ -27,9 +27,9 @@ from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdict
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.study.grid import Point, axes, optuna_search
-from localpolicy.study.sweep import sweep
-from localpolicy.study.swept import Tried, best_within
+from localpolicy.study.grid import axes, optuna_search
+from localpolicy.study.measured import Pooled
+from localpolicy.study.sweep import best_within, sweep
 from localpolicy.training.train import train
 
 CONFIG = Config.parse(
@@ -106,7 +106,7 @@ def test_a_group_whose_positions_are_not_kept_is_the_mean_of_its_seeds(swept):
         seeds.append(replace(seed, record={**seed.record, "test": {**test, "metrics": metrics}}))
     cold = replace(found, chosen=replace(found.chosen, seeds=seeds))
     there = [seed.estimate("purchase.nDCG@20").mean for seed in seeds]
-    assert cold.test.estimate("cold items.nDCG@20").mean == pytest.approx(sum(there) / 2)
+    assert cold.chosen.estimate("cold items.nDCG@20").mean == pytest.approx(sum(there) / 2)
     assert any(cell.text == "cold items.nDCG@20" for row in sweep_tables(cold)[1].rows for cell in row)
 
 
@@ -127,7 +127,8 @@ def test_a_budget_below_the_floor_is_refused_and_names_it(swept):
 
 def test_a_budget_chooses_within_it(swept):
     def point(selection_score, js):
-        return SimpleNamespace(selection_score=selection_score, js=SimpleNamespace(mean=js))
+        trained, measured = selection_score > -math.inf, SimpleNamespace(mean=js)
+        return SimpleNamespace(whole=trained, selection_score=selection_score, js=lambda split: measured)
 
     far, near, nearest, failed = point(0.9, 0.3), point(0.7, 0.1), point(0.6, 0.05), point(-math.inf, 0.01)
     points = [nearest, far, near, failed]
@@ -266,14 +267,14 @@ def test_other_references_are_noticed(swept, tmp_path):
     assert weights.stat().st_mtime_ns == trained
     assert second.to_dict()["measurements"] == fresh.to_dict()["measurements"]
     assert second.to_dict()["floor"] == fresh.to_dict()["floor"]
-    assert second.tried[0].js.mean != first.tried[0].js.mean
+    assert second.tried[0].js("validation").mean != first.tried[0].js("validation").mean
     # A run of the same name with other weights is another reference.
     train(data, out=against[0], config=mle.with_changes(["train.seed=9"]), force=True)
     third = again(swept, out=tmp_path / "one", against=against, **options)
     anew = again(swept, out=tmp_path / "three", against=against, **options)
     assert third.to_dict()["measurements"] == anew.to_dict()["measurements"]
     assert third.to_dict()["floor"] == anew.to_dict()["floor"]
-    assert third.tried[0].js.mean != second.tried[0].js.mean
+    assert third.tried[0].js("validation").mean != second.tried[0].js("validation").mean
 
 
 def test_only_references_that_differ_in_seed_alone_give_a_floor(swept, tmp_path):
@@ -306,8 +307,8 @@ def test_a_budget_is_held_against_validation(swept):
     _, _, found = swept
     for one in found.tried:
         by_seed = [arm.to_dict("validation")["divergence"]["js"]["mean"] for arm in one.seeds]
-        assert one.js.mean == pytest.approx(np.mean(by_seed))
-        assert one.js.mean != pytest.approx(
+        assert one.js("validation").mean == pytest.approx(np.mean(by_seed))
+        assert one.js("validation").mean != pytest.approx(
             np.mean([arm.to_dict("test")["divergence"]["js"]["mean"] for arm in one.seeds])
         )
 
@@ -317,7 +318,7 @@ def test_a_point_of_which_a_seed_failed_is_never_chosen():
         SimpleNamespace(failed=None, selection_score=0.9),
         SimpleNamespace(failed="step 3: nan", selection_score=None),
     )
-    half, whole = Tried(Point((("objective.beta", "1"),)), [good, bad]), Tried(Point(), [good, good])
+    half, whole = Pooled("beta=1", [good, bad]), Pooled("", [good, good])
     assert half.selection_score == -math.inf
     assert best_within([half, whole], None) is whole
     assert best_within([half], None) is None
@@ -357,7 +358,7 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
     assert sure.holds and "+0.0995 over" in sure.because and "+0.0931 to +0.1059, paired over 2 seeds" in sure.because
     assert (sure.value, sure.low, sure.high) == pytest.approx((0.0995, 0.0931, 0.1059), abs=1e-4)
     chance = lead((0.50, 0.60), (0.40, 0.59))
-    assert chance.holds is False and high.point.name in chance.claim
+    assert chance.holds is False and high.name in chance.claim
     assert lead((0.5,), (0.4,)).holds is None
     alone = replace(found, tried=[high], chosen=high)
     assert claims(alone)[-1].holds is None
@@ -444,7 +445,9 @@ def test_a_sweep_over_the_dial_trains_its_networks_once(tmp_path, monkeypatch):
     assert swept_run.config.objective.beta == 0.3, "the manifest and the config are its own"
     described = [json.loads((run.folder / "policy.json").read_text())["network"] for run in (swept_run, alone)]
     assert described[0] == described[1] and described[0]["beta"] == 0.3 and described[0]["cap"] == 5
-    assert len({point.js.mean for point in found.tried}) > 3, "other policies, though of the same networks"
+    assert len({point.js("validation").mean for point in found.tried}) > 3, (
+        "other policies, though of the same networks"
+    )
     # A kill before the last arm was measured: it is measured, and nothing stays behind.
     shutil.rmtree(out / "figures" / swept_run.folder.name)
     (out / "towers" / "left over").mkdir(parents=True)

@@ -30,7 +30,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.study.go import GoResult
 from localpolicy.study.rounds import Loop
-from localpolicy.study.swept import Sweep
+from localpolicy.study.sweep import Sweep
 
 TABLES: dict[type, Callable[[Any], list[Table]]] = {
     Evaluation: evaluation_tables,

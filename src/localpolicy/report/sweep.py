@@ -14,15 +14,15 @@ from localpolicy.report.numbers import NOTHING, number, with_error
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import Cell, Table, cells
 from localpolicy.study.measured import Pooled
-from localpolicy.study.swept import Sweep, Tried
+from localpolicy.study.sweep import Sweep
 
 LOG = logging.getLogger(__name__)
 
 
 def sweep_tables(sweep: Sweep) -> list[Table]:
     """Every point on validation; the chosen one on test."""
-    test = sweep.test
-    return [points_table(sweep)] if test is None else [points_table(sweep), chosen_table(sweep, test)]
+    points, chosen = points_table(sweep), sweep.chosen
+    return [points] if chosen is None else [points, chosen_table(sweep, chosen)]
 
 
 def points_table(sweep: Sweep) -> Table:
@@ -30,9 +30,10 @@ def points_table(sweep: Sweep) -> Table:
     rows = []
     for tried in sweep.tried:
         if not tried.good:
-            rows.append(cells(tried.point.name, "failed", *[NOTHING] * 4, ""))
+            rows.append(cells(tried.name, "failed", *[NOTHING] * 4, ""))
             continue
-        js, times, chosen = tried.js, times_floor(tried.js, sweep.noise), tried is sweep.chosen
+        js, chosen = tried.js("validation"), tried is sweep.chosen
+        times = times_floor(js, sweep.noise)
         beyond = sweep.max_js is not None and js is not None and js.mean > sweep.max_js
         rest = cells(
             NOTHING if js is None else with_error(js.mean, js.se, 3),
@@ -46,13 +47,13 @@ def points_table(sweep: Sweep) -> Table:
     return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep))
 
 
-def _score(tried: Tried) -> str:
-    if len(tried.good) < len(tried.seeds):
+def _score(tried: Pooled) -> str:
+    if not tried.whole:
         return f"{len(tried.seeds) - len(tried.good)} of {len(tried.seeds)} seeds failed"
     return number(tried.selection_score) if tried.spread is None else with_error(tried.selection_score, tried.spread)
 
 
-def _shares(tried: Tried, name: str) -> str:
+def _shares(tried: Pooled, name: str) -> str:
     """The mean over seeds; a dash for the closed form, which has no weights."""
     shares = [share for seed in tried.good if (share := seed.record["run"]["weights"].get(name)) is not None]
     return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
@@ -71,17 +72,17 @@ def _note(sweep: Sweep) -> str:
     return " ".join(parts)
 
 
-def chosen_table(sweep: Sweep, test: Pooled) -> Table:
+def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
-    estimates = {name: test.estimate(name) for name in sweep.tested}
+    estimates = {name: chosen.estimate(name) for name in sweep.tested}
     rows = [cells(name, number(each.mean), number(each.se), f"{each.n:,}") for name, each in estimates.items()]
-    note = f"At {test.name}, which was chosen on validation alone."
+    note = f"At {chosen.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 
 
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
-    keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
+    keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.settings)
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
@@ -96,8 +97,8 @@ def section(sweep: Sweep) -> Section:
     )
 
 
-def _info(sweep: Sweep, tried: Tried) -> PolicyInfo:
-    beta = dict(tried.point.settings).get("objective.beta")
+def _info(sweep: Sweep, tried: Pooled) -> PolicyInfo:
+    beta = dict(tried.settings).get("objective.beta")
     return PolicyInfo(
         name=tried.name,
         objective=sweep.objective,
@@ -134,7 +135,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
     return {**sweep.to_dict(), "claims": as_json(claims(sweep))}
 
 
-def _lead(sweep: Sweep, chosen: Tried) -> Claim:
+def _lead(sweep: Sweep, chosen: Pooled) -> Claim:
     """The chosen point against the second best, seed by seed."""
     claim = f"the lead of {chosen.name} is larger than the noise between seeds"
     about = sweep.figure, "Student's 95 % interval over seeds is above 0"
@@ -162,10 +163,10 @@ def sweep_contents(sweep: Sweep) -> Contents:
             f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation: this figure chose the point."
         )
     ]
-    if chosen.js is not None:
+    if (js := chosen.js("validation")) is not None:
         noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
-        numbers.append(KeyNumber(f"{chosen.js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
+        numbers.append(KeyNumber(f"{js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
     if (share := _shares(chosen, "effective_share")) != NOTHING:
         meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
         numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))

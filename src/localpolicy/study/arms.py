@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
@@ -28,16 +28,16 @@ from localpolicy.measure.evaluate import world_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
+from localpolicy.study.grid import Point
 from localpolicy.study.jobs import Job, different, in_processes, refuse_other
 from localpolicy.study.measured import SPLITS, Measured, Task, measure_all, networks_of
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 TOWERS = "towers"  # under `out`, while arms that share them are at work
-KEEP = ("runs", "figures")  # what stays on disk of an arm once it is measured
 Key = TypeVar("Key")
 Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
-Ended = Callable[[Sequence[str]], Mapping[str, Config | None]]  # from arms that ended to those to begin
+Ended = Callable[[Sequence[str]], Sequence["Arm"]]  # from the names of arms that ended to those to begin
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,13 @@ class Arm:
 
     name: str  # also its folder's
     config: Config
+    given: Path | None = None  # a run of the user's, which is measured as it is
+
+    @classmethod
+    def at(cls, objective: str, point: Point, config: Config) -> Arm:
+        """Named by its objective, its point of a grid and its seed."""
+        words = [objective, *point.name.split(), f"seed={config.train.seed}"]
+        return cls("-".join(words).replace("/", "_"), config)
 
 
 @dataclass
@@ -54,11 +61,10 @@ class Study:
 
     data: Prepared
     out: Path
-    references: Sequence[Arm] = ()  # μ̂ of other seeds, trained here
-    against: Sequence[Path] = ()  # or runs that are there already
+    references: Sequence[Arm] = ()  # μ̂ of other seeds: all trained here, or all given
     processes: int | None = None
     deadline: float | None = None
-    keep: str = "runs"
+    keep: str = "runs"  # or "figures": what stays on disk of an arm once it is measured
     imputation: Path | None = None
     truth: bool = False  # also J(π), where the data was simulated and holds it
     exclude_seen: bool = False  # items that a sequence held before are never ranked
@@ -69,24 +75,24 @@ class Study:
 
         `then` says which arms follow from what is known so far: they are begun as soon as it names them.
         """
-        wanted: dict[str, Config] = {}
+        wanted: dict[str, Arm] = {}
         known: dict[str, Measured] = {}
 
         def look(name: str) -> None:
-            if (measured := self._known(name, wanted[name])) is not None:
+            if (measured := self._known(wanted[name])) is not None:
                 known[name] = measured
 
-        def begun(arms: Sequence[Arm]) -> dict[str, Config | None]:
+        def begun(arms: Sequence[Arm]) -> list[Arm]:
             """These arms and those that follow, less what is known already."""
             before = set(wanted)
             while new := [arm for arm in arms if arm.name not in wanted]:
                 for arm in new:
-                    wanted[arm.name] = arm.config
+                    wanted[arm.name] = arm
                     look(arm.name)
                 arms = then(known)
-            return {name: config for name, config in wanted.items() if name not in before and name not in known}
+            return [arm for name, arm in wanted.items() if name not in before and name not in known]
 
-        def ended(names: Sequence[str]) -> dict[str, Config | None]:
+        def ended(names: Sequence[str]) -> list[Arm]:
             for name in names:
                 look(name)
             return begun(then(known))
@@ -110,13 +116,12 @@ class Study:
 
         Noise is what differs between seeds: two references trained in different ways tell nothing of it.
         """
-        named = {arm.name: arm.config for arm in self.references} | {run.name: None for run in self.against}
         families = {family for family, _ in self._kinds.values()}
         seeds = {seed for _, seed in self._kinds.values()}
-        if len(families) != 1 or len(seeds) < max(2, len(named)):
+        if len(families) != 1 or len(seeds) < max(2, len(self.references)):
             return None
-        self._do({name: config for name, config in named.items() if self._known(name, config) is None})
-        known = [measured for name, config in named.items() if (measured := self._known(name, config)) is not None]
+        self._do([arm for arm in self.references if self._known(arm) is None])
+        known = [measured for arm in self.references if (measured := self._known(arm)) is not None]
         floors = {split: noise_floor(self._between(known, split)) for split in SPLITS}
         return {split: floor for split, floor in floors.items() if floor is not None} or None
 
@@ -129,30 +134,30 @@ class Study:
         }
         return list(pairs.values())
 
-    def _do(self, waiting: Mapping[str, Config | None], ended: Ended = lambda names: {}) -> None:
+    def _do(self, waiting: Sequence[Arm], ended: Ended = lambda names: ()) -> None:
         """Train and measure these and what follows from them, or as many as the time limit allows.
 
-        Without a config a run is there already. The references are trained beside the arms; an arm that is trained
-        before them is held, and measured when they are there.
+        The references are trained beside the arms; an arm that is trained before them is held, and measured when they
+        are there.
         """
         if not waiting:
             return
-        references = self._reference_jobs()
-        names = {job.name for job in references}
-        runs = [*(job.out for job in references), *self.against]
-        untrained = [job for job in references if not Run(job.out).finished]
-        tasks = [self._task(name, config, runs) for name, config in waiting.items()]
-        tasks += [Task(job, None, (), False, "runs", None, False) for job in untrained if job.name not in waiting]
+        references = {arm.name: self._job(arm, needed=True) for arm in self.references}
+        runs = [job.out for job in references.values()]
+        untrained = [job for job in references.values() if not Run(job.out).finished]
+        asked = {arm.name for arm in waiting}
+        tasks = [self._task(arm, runs) for arm in waiting]
+        tasks += [Task(job) for job in untrained if job.name not in asked]
         if untrained:
             LOG.info("references first: %s", ", ".join(job.name for job in untrained))
-        tasks.sort(key=lambda task: task.job.name not in names)
+        tasks.sort(key=lambda task: task.job.name not in references)
         queue, held, done = deque(self._groups(tasks)), list[Task](), 0
         try:
             for group, outcomes in in_processes(measure_all, queue, processes=self.processes, deadline=self.deadline):
                 over = []
                 for task, outcome in zip(group, outcomes, strict=True):
                     name = task.job.name
-                    if outcome.failed is not None and name in names:
+                    if outcome.failed is not None and name in references:
                         raise TrainingError(f"{name}, a reference, could not be trained: {outcome.failed}")
                     if outcome.held:
                         held.append(task)
@@ -160,11 +165,11 @@ class Study:
                     done += 1
                     state = "trained" if task.figures is None else "measured" if outcome.failed is None else "FAILED"
                     LOG.info("%s: %s (%d done)", name, state, done)
-                    over.append(name)
-                following = ended([name for name in over if name in waiting or name not in names])
-                further = [self._task(name, config, runs) for name, config in following.items()]
-                queue.extendleft(reversed(self._groups(further)))  # first: others may wait for them in turn
-                if held and all(Run(job.out).finished for job in references):
+                    if task.figures is not None:
+                        over.append(name)
+                # First: others may wait for them in turn.
+                queue.extendleft(reversed(self._groups([self._task(arm, runs) for arm in ended(over)])))
+                if held and all(Run(run).finished for run in runs):
                     queue.extendleft((task,) for task in reversed(held))
                     held.clear()
         except Stopped as stop:
@@ -184,27 +189,24 @@ class Study:
             groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
         return groups
 
-    def _reference_jobs(self) -> list[Job]:
-        """The references that are trained here."""
-        jobs = [Job(arm.name, self.data.path, self.out / "runs" / arm.name, arm.config) for arm in self.references]
-        for job in jobs:
-            if Run(job.out).finished and not (job.out / "policy.safetensors").exists():
-                shutil.rmtree(job.out)  # came here without its weights
+    def _job(self, arm: Arm, *, needed: bool = False) -> Job:
+        """The arm's run, refused where it was trained here as another; trained again if its weights are `needed`."""
+        job = Job(arm.name, self.data.path, arm.given or self.out / "runs" / arm.name, arm.config)
+        if arm.given is None:
+            if needed and Run(job.out).finished and not (job.out / "policy.safetensors").exists():
+                shutil.rmtree(job.out)  # it came here without its weights
             refuse_other(job)
-        return jobs
+        return job
 
-    def _task(self, name: str, config: Config | None, references: Sequence[Path]) -> Task:
-        out = self._given(name).folder if config is None else self.out / "runs" / name
-        job = Job(name, self.data.path, out, config or Run(out).config)
-        if config is not None:
-            refuse_other(job)
+    def _task(self, arm: Arm, references: Sequence[Path]) -> Task:
+        job = self._job(arm)
         return Task(
             job,
-            self.out / "figures" / name,
+            self.out / "figures" / arm.name,
             # A run is never its own reference.
-            tuple(run for run in references if run.resolve() != out.resolve()),
-            config is None,
-            "runs" if name in {arm.name for arm in self.references} else self.keep,
+            tuple(run for run in references if run.resolve() != job.out.resolve()),
+            arm.given is not None,
+            "runs" if job.out in references else self.keep,
             self.imputation,
             self.truth,
             self.exclude_seen,
@@ -213,23 +215,15 @@ class Study:
     @cached_property
     def _kinds(self) -> dict[str, tuple[str, int]]:
         """Of each reference by its name: how it was trained, and its seed."""
-        trained = {arm.name: resolve(arm.config, self.data) for arm in self.references}
-        every = trained | {run.name: Run(run).config for run in self.against}
-        return {name: (family_of(config), config.train.seed) for name, config in every.items()}
+        configs = {arm.name: self._resolved(arm) for arm in self.references}
+        return {name: (family_of(config), config.train.seed) for name, config in configs.items()}
 
-    def _meant(self, name: str) -> set[str]:
-        """What the references of this arm are known by, its own run never being one.
+    def _resolved(self, arm: Arm) -> Config:
+        return resolve(arm.config, self.data) if arm.given is None else arm.config
 
-        Those that are trained here may be trained again on another machine, where sums end in other last digits: they
-        are the same if settings and seed are. Runs of the user's are told by their weights.
-        """
-        if self.against:
-            return {Run(run).manifest["policy_sha256"] for run in self.against if run.name != name}
-        return {f"{family} {seed}" for arm, (family, seed) in self._kinds.items() if arm != name}
-
-    def _known(self, name: str, config: Config | None) -> Measured | None:
+    def _known(self, arm: Arm) -> Measured | None:
         """What was measured before, against the same references; refused where it was another policy, or other data."""
-        folder = self.out / "figures" / name
+        folder = self.out / "figures" / arm.name
         if not (folder / "arm.json").exists():
             return None
         about = read_json(folder / "arm.json")
@@ -237,22 +231,29 @@ class Study:
             raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
         if about["data"] != self.data.digest:
             raise RunError(f"{folder} was measured on other data; choose another --out, or remove it.")
-        wanted = None if config is None else resolve(config, self.data)
-        if wanted is not None and (other := different(Config.parse(about["config"]), wanted)):
+        if arm.given is None and (other := different(Config.parse(about["config"]), self._resolved(arm))):
             raise RunError(f"{folder} was measured with another {other}; choose another --out, or remove it.")
-        measured = Measured(name, about, folder)
+        measured = Measured(arm.name, about, folder)
         if measured.failed:
             return measured
-        if config is None and about["run"]["policy_sha256"] != self._given(name).manifest["policy_sha256"]:
+        if arm.given is not None and about["run"]["policy_sha256"] != Run(arm.given).manifest["policy_sha256"]:
             return None  # another run of the user's, by the same name
-        known_by = "{weights}" if self.against else "{family} {seed}"
-        if self._meant(name) != {known_by.format(**reference) for reference in about["against"]}:
+        if not self._same_references(arm, about["against"]):
             return None
         if bool(about["test"]["settings"].get("exclude_seen")) != self.exclude_seen:
             return None
         lacks_truth = self.truth and measured.truth is None and world_of(self.data, None) is not None
         return None if lacks_truth else measured
 
-    def _given(self, name: str) -> Run:
-        """The user's run of that name."""
-        return next(Run(run) for run in self.against if run.name == name)
+    def _same_references(self, arm: Arm, before: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the arm was measured against those of today, its own run never being one.
+
+        Those that are trained here may be trained again on another machine, where sums end in other last digits: they
+        are the same if settings and seed are. Runs of the user's are told by their weights.
+        """
+        others = [reference for reference in self.references if reference.name != arm.name]
+        if any(reference.given for reference in others):
+            weights = {Run(reference.given).manifest["policy_sha256"] for reference in others if reference.given}
+            return weights == {reference["weights"] for reference in before}
+        kinds = {self._kinds[reference.name] for reference in others}
+        return kinds == {(reference["family"], reference["seed"]) for reference in before}

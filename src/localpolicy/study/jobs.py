@@ -255,10 +255,10 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def train_job(job: Job) -> str | None:
-    """Train one run to its end; why it could not be trained, or None."""
+def train_job(job: Job, *, towers: Path | None = None) -> str | None:
+    """Train one run to its end, with networks that it shares with others; why it could not be trained, or None."""
     try:
-        training(Prepared(job.data), Run(job.out), job.config, resume=True)
+        training(Prepared(job.data), Run(job.out), job.config, resume=True, towers=towers)
     except TrainingError as error:
         return str(error)
     return None

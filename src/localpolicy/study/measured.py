@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.store import Prepared
-from localpolicy.errors import RunError, TrainingError
+from localpolicy.errors import RunError
 from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
@@ -35,9 +35,8 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import give_back_memory
 from localpolicy.runtime.files import whole_file, write_json
 from localpolicy.simulation.truth import load_world
-from localpolicy.study.jobs import Job
+from localpolicy.study.jobs import Job, train_job
 from localpolicy.training.setup import resolve
-from localpolicy.training.train import training
 from localpolicy.training.validation import ON_A_GPU
 
 SPLITS = ("validation", "test")
@@ -137,21 +136,42 @@ class Pooled:
 
     name: str
     seeds: list[Measured]
+    settings: tuple[tuple[str, str], ...] = ()  # of its point of a grid
+
+    @property
+    def good(self) -> list[Measured]:
+        """The seeds that could be trained: every figure is theirs."""
+        return [seed for seed in self.seeds if not seed.failed]
+
+    @property
+    def whole(self) -> bool:
+        """Whether all seeds could be trained."""
+        return len(self.good) == len(self.seeds)
+
+    @property
+    def selection_score(self) -> float:
+        """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
+        return float(np.mean([seed.selection_score for seed in self.seeds])) if self.whole else -math.inf
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation of that figure over seeds."""
+        return float(np.std([seed.selection_score for seed in self.good], ddof=1)) if len(self.good) > 1 else None
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The test values behind `purchase.nDCG@20` or `JS` [n], and the sequence of each."""
-        first = self.seeds[0].scores
+        scores = [seed.scores for seed in self.good]
         if name == "JS":
-            return np.mean([seed.scores.js["references"] for seed in self.seeds], axis=0), first.sequence
+            return np.mean([each.js["references"] for each in scores], axis=0), scores[0].sequence
         group, _, metric_name = name.rpartition(".")
-        here = groups(first)[group]
-        return np.mean([seed.scores.metric(metric_name)[here] for seed in self.seeds], axis=0), first.sequence[here]
+        here = groups(scores[0])[group]
+        return np.mean([each.metric(metric_name)[here] for each in scores], axis=0), scores[0].sequence[here]
 
     def estimate(self, name: str, split: str = "test") -> Estimate:
         """The figure called `purchase.nDCG@20`, `JS` or `AR@1`: from the positions where they are kept."""
         if (name, split) not in self._figures:
-            kept = split == "test" and (name == "JS" or name.rpartition(".")[0] in groups(self.seeds[0].scores))
-            every = [] if kept else [seed.estimate(name, split) for seed in self.seeds]
+            kept = split == "test" and (name == "JS" or name.rpartition(".")[0] in groups(self.good[0].scores))
+            every = [] if kept else [seed.estimate(name, split) for seed in self.good]
             self._figures[name, split] = mean_estimate(*self.values(name)) if kept else seed_mean(every)
         return self._figures[name, split]
 
@@ -162,12 +182,13 @@ class Pooled:
 
     def js(self, split: str = "test") -> Estimate | None:
         """Mean JS from the references, where there are any."""
-        return None if any(seed.js(split) is None for seed in self.seeds) else self.estimate("JS", split)
+        known = bool(self.good) and all(seed.js(split) is not None for seed in self.good)
+        return self.estimate("JS", split) if known else None
 
     def rows(self, figures: Iterable[str], split: str = "test") -> Iterator[tuple[Measurement, Estimate]]:
         """Of the long table: each figure over seeds (seed null) and of each; beside it the estimate it comes from."""
         for name in figures:
-            alone = [(seed.seed, seed.estimate(name, split)) for seed in self.seeds]
+            alone = [(seed.seed, seed.estimate(name, split)) for seed in self.good]
             for seed, value in [(None, self.estimate(name, split)), *alone]:
                 around = value.within_unit() if "." in name else Interval.from_estimate(value)
                 yield Measurement.of(self.name, name, around, se=value.se, n=value.n, seed=seed, split=split), value
@@ -213,12 +234,12 @@ class Task:
     """One arm for one process."""
 
     job: Job
-    figures: Path | None  # None: trained alone
-    against: tuple[Path, ...]
-    trained: bool  # a run of the user's: measured as it is
-    keep: str
-    imputation: Path | None
-    truth: bool
+    figures: Path | None = None  # None: trained alone
+    against: tuple[Path, ...] = ()
+    given: bool = False  # a run of the user's: measured as it is
+    keep: str = "runs"
+    imputation: Path | None = None
+    truth: bool = False
     exclude_seen: bool = False
     towers: Path | None = None  # networks that arms share which differ in the dial alone
 
@@ -234,7 +255,7 @@ def networks_of(task: Task) -> str:
     """What decides the networks of an arm that has a dial; of any other arm, all there is."""
     config = task.job.config
     undialled = config.objective.undialled()
-    if undialled is None or task.trained:
+    if undialled is None or task.given:
         return task.job.name
     config = config.model_copy(update={"objective": undialled})
     return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
@@ -253,19 +274,14 @@ def _measure_one(task: Task) -> Outcome:
     job, data = task.job, Prepared(task.job.data)
     config = resolve(job.config, data)
     about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
-    try:
-        run = Run(job.out)
-        if not task.trained:
-            training(data, run, job.config, resume=True, towers=task.towers)
-    except TrainingError as error:
-        if task.figures is not None:
-            write_json(task.figures / "arm.json", {**about, "failed": str(error)})
-        return Outcome(failed=str(error))
-    if task.figures is None:
-        return Outcome()
+    failed = None if task.given else train_job(job, towers=task.towers)
+    if failed is not None and task.figures is not None:
+        write_json(task.figures / "arm.json", {**about, "failed": failed})
+    if failed is not None or task.figures is None:
+        return Outcome(failed)
     if not all(Run(path).finished for path in task.against):
         return Outcome(held=True)
-    device = config.train.device
+    run, device = Run(job.out), config.train.device
     give_back_memory()  # training needs other sizes than measuring
     candidate = open_run(run, job.name, device=device)
     references = [open_run(Run(path), path.name, device=device) for path in task.against]
@@ -292,6 +308,6 @@ def _measure_one(task: Task) -> Outcome:
         for reference, path in zip(references, task.against, strict=True)
     ]
     write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
-    if task.keep == "figures" and not task.trained:
+    if task.keep == "figures" and not task.given:
         shutil.rmtree(job.out)
     return Outcome()

@@ -9,25 +9,161 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json
+from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.question import is_rating
+from localpolicy.measure.summary import WEIGHTED
 from localpolicy.objectives.objective import Objective
+from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point, axes, corners, grid, optuna_search
-from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.swept import Sweep, Tried, best_within
+from localpolicy.study.measured import REFERENCE_SEEDS, Pooled, over_seeds
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 SEARCHES = ("grid", "optuna")
 TRIALS = 20  # of a search, unless told
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep(Result):
+    """All points, and the one chosen."""
+
+    objective: str
+    select: str  # the rule
+    tried: list[Pooled]
+    chosen: Pooled | None  # None: nothing within the budget
+    floor: dict[str, Estimate] | None
+    references: list[str]
+    max_js: float | None
+    seeds: int
+    data: str  # digest
+    search: str = "grid"
+    out: Path = Path()  # where everything lies
+
+    @property
+    def noise(self) -> Estimate | None:
+        """The noise floor on validation, where points are chosen."""
+        return None if self.floor is None else self.floor["validation"]
+
+    @property
+    def nearest(self) -> float:
+        """The smallest JS of a point."""
+        return min((js.mean for tried in self.tried if (js := tried.js("validation")) is not None), default=math.nan)
+
+    @property
+    def runs(self) -> list[Path]:
+        """The folders of the chosen point's runs, one per seed."""
+        return [] if self.chosen is None else [self.out / "runs" / seed.name for seed in self.chosen.seeds]
+
+    @property
+    def tested(self) -> list[str]:
+        """The figures that are shown of the chosen policy on the test split."""
+        if self.chosen is None:
+            return []
+        left = ("repeat", "new", WEIGHTED)  # the last needs rewards by position, which are not kept
+        groups = [name for name in self.chosen.seeds[0].to_dict("test")["metrics"] if name not in left]
+        figures = [f"{group}.{at_k}" for group in groups if not is_rating(group) for at_k in AT_K]
+        return figures if self.chosen.js() is None else [*figures, "JS"]
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """The long table, over seeds (seed null) and of each: every point on validation, the chosen one on test."""
+        rows = [row for tried in self.tried for row in self._validated(tried)]
+        return rows if self.chosen is None else [*rows, *(row for row, _ in self.chosen.rows(self.tested))]
+
+    def _validated(self, tried: Pooled) -> list[Measurement]:
+        """What chooses, and JS."""
+        scores = {seed.seed: Interval.of(seed.selection_score, math.nan) for seed in tried.good}
+        about: dict[str, Any] = {"policy": tried.name, "name": self.figure, "split": "validation"}
+        rows = [Measurement.of(**about, around=score, seed=seed) for seed, score in scores.items()]
+        if tried.whole:
+            means = [score.mean for score in scores.values()]
+            se = math.nan if tried.spread is None else tried.spread / math.sqrt(len(means))
+            around = over_seeds(means, [math.nan])  # with one seed the spread between seeds is unknown
+            rows.insert(0, Measurement.of(**about, around=around, se=se))
+        pooled = tried.rows(["JS"], "validation") if tried.js("validation") is not None else ()
+        return [*rows, *(row for row, _ in pooled)]
+
+    @property
+    def figure(self) -> str:
+        """What chooses, as the long table calls it."""
+        return f"validation {self.select}"
+
+    def lead(self) -> tuple[Pooled, Interval] | None:
+        """The second best point, and how far the chosen one is ahead of it, paired by seed."""
+        others = [tried for tried in self.tried if tried is not self.chosen]
+        second = best_within(others, self.max_js)
+        if self.chosen is None or second is None:
+            return None
+        pairs = zip(self.chosen.seeds, second.seeds, strict=True)
+        ahead = [ours.selection_score - theirs.selection_score for ours, theirs in pairs]
+        return second, over_seeds(ahead, [math.nan])
+
+    def summary(self) -> str:
+        """How many points, and the one chosen."""
+        text = f"{self.objective} at {len(self.tried)} points"
+        if self.chosen is None:
+            return f"{text}; none within JS {self.max_js:g}"
+        return f"{text}; chosen: {self.chosen.name} ({self.select} {self.chosen.selection_score:.4f} on validation)"
+
+    def to_arrow(self) -> pa.Table:
+        """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
+        rows = []
+        for tried in self.tried:
+            js, score = tried.js("validation"), tried.selection_score if tried.whole else None
+            figures = {"validation": score, "spread": tried.spread, "JS": js and js.mean, "JS se": js and js.se}
+            rows.append({**dict(tried.settings), **figures, "chosen": tried is self.chosen})
+        return pa.Table.from_pylist(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `sweep.json`: who was measured, the long table, and which point was chosen."""
+        return {
+            "objective": self.objective,
+            "data": self.data,
+            "search": self.search,
+            "select": self.select,
+            "seeds": list(range(self.seeds)),
+            "references": self.references,
+            "floor": as_json(self.floor),
+            "max_js": self.max_js,
+            "policies": {each.name: _trained(each) for each in self.tried},
+            "measurements": as_json(self.measurements),
+            "chosen": None if self.chosen is None else self.chosen.name,
+            "runs": [str(run.relative_to(self.out)) for run in self.runs],
+        }
+
+
+def _trained(tried: Pooled) -> dict[str, Any]:
+    """How a point was trained, for `sweep.json`; its figures are rows of the long table."""
+    return {
+        "settings": dict(tried.settings),
+        "runs": [seed.name for seed in tried.seeds],
+        "failed": {seed.name: seed.failed for seed in tried.seeds if seed.failed},
+        "epochs": {seed.name: seed.epoch for seed in tried.good},
+        "weights": {seed.name: seed.record["run"]["weights"] for seed in tried.good},
+    }
+
+
+def best_within(tried: Sequence[Pooled], max_js: float | None) -> Pooled | None:
+    """The largest validation figure within the budget."""
+
+    def within(point: Pooled) -> bool:
+        js = None if max_js is None else point.js("validation")
+        return point.whole and (max_js is None or (js is not None and js.mean <= max_js))
+
+    return max(filter(within, tried), key=lambda point: point.selection_score, default=None)
 
 
 def sweep(
@@ -75,34 +211,28 @@ def sweep(
     listed = grid(swept) if search == "grid" else []
     for point in corners(swept):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
-    study = Study(
-        data,
-        Path(out),
-        references=[] if against else [_reference(config, seed) for seed in REFERENCE_SEEDS],
-        against=[Path(run).resolve() for run in against],
-        processes=processes,
-        exclude_seen=exclude_seen,
-    )
-    _refuse_ambiguous(study)
+    references = _given(against, seeds) or [_reference(config, seed) for seed in REFERENCE_SEEDS]
+    study = Study(data, Path(out), references, processes, exclude_seen=exclude_seen)
     if max_js is not None and not against:
         LOG.info(
             "--max-js %g: whether noise alone exceeds it is known once two mle runs of other seeds are trained, so "
             "these come first (name such runs with --against, and it is known at once).", max_js,
         )  # fmt: skip
-    _warn_of_shared_seeds(study, seeds)
     with training_lock(Path(out)):  # the same sweep started twice: the second is refused, and the first goes on
         floor = study.floor()
-        _refuse_budget(max_js, floor, study)
-        tried: dict[Point, Tried] = {}
+        _refuse_budget(max_js, floor, references)
+        tried: dict[Point, Pooled] = {}
+        name = config.objective.name
 
         def measure(points: Sequence[Point]) -> None:
             """All seeds of all these points, several at a time."""
-            name = config.objective.name
-            arms = {point: [_arm(config, point, seed) for seed in range(seeds)] for point in points}
+            arms = {
+                point: [Arm.at(name, point, point.apply(config).trained_with(seed=seed)) for seed in range(seeds)]
+                for point in points
+            }
             measured = study.measure([arm for each in arms.values() for arm in each])
-            tried.update(
-                {point: Tried(point, [measured[arm.name] for arm in each], name) for point, each in arms.items()}
-            )
+            for point, each in arms.items():
+                tried[point] = Pooled(point.name or name, [measured[arm.name] for arm in each], point.settings)
 
         def trial(point: Point) -> float:
             measure([point])
@@ -113,15 +243,15 @@ def sweep(
         else:
             optuna_search(swept, trials or TRIALS, trial)
         every = list(tried.values())
-        if all(point.selection_score == -math.inf for point in every):
+        if not any(point.whole for point in every):
             raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
     return Sweep(
-        objective=config.objective.name,
+        objective=name,
         select=resolve(config, data).train.select,
         tried=every,
         chosen=best_within(every, max_js),
         floor=floor,
-        references=[arm.name for arm in study.references] or [str(run) for run in against],
+        references=[str(run) for run in against] or [arm.name for arm in references],
         max_js=max_js,
         seeds=seeds,
         data=data.digest,
@@ -130,39 +260,32 @@ def sweep(
     )
 
 
-def _arm(config: Config, point: Point, seed: int) -> Arm:
-    words = [config.objective.name, *point.name.split(), f"seed={seed}"]
-    return Arm("-".join(words).replace("/", "_"), point.apply(config).trained_with(seed=seed))
-
-
 def _reference(config: Config, seed: int) -> Arm:
     """μ̂: the same network and training, as an estimate of the logging policy, picked by its likelihood."""
     train = config.train.model_dump(exclude_unset=True) | {"seed": seed, "select": "auto"}
     groups = {"data": config.data.model_dump(), "model": config.model.model_dump(), "train": train}
-    return Arm(f"mle-seed={seed}", Config.parse({**groups, "objective": {"name": "mle"}}))
+    return Arm.at("mle", Point(), Config.parse({**groups, "objective": {"name": "mle"}}))
 
 
-def _refuse_ambiguous(study: Study) -> None:
-    for run in study.against:
-        if not Run(run).finished:
-            raise RunError(f"--against {run} is not a finished run; 'lpi train' makes one.")
-    names = [run.name for run in study.against]
+def _given(against: Sequence[Path | str], seeds: int) -> list[Arm]:
+    """The user's runs as references."""
+    runs = [Run(Path(run).resolve()) for run in against]
+    for run in runs:
+        if not run.finished:
+            raise RunError(f"--against {run.folder} is not a finished run; 'lpi train' makes one.")
+    names = [run.folder.name for run in runs]
     if len(set(names)) < len(names):
         raise ConfigError(f"two runs of --against are called '{max(names, key=names.count)}': rename a folder.")
-
-
-def _warn_of_shared_seeds(study: Study, seeds: int) -> None:
-    """Runs of one seed begin with the same weights and read the log in the same order."""
-    for run in study.against:
-        seed = Run(run).manifest["seed"]
-        if seed in range(seeds):
+    for run in runs:
+        if (seed := run.manifest["seed"]) in range(seeds):  # the same first weights, and the same order of the log
             LOG.warning(
                 "--against %s has seed %d, and so have points of this sweep. Runs of one seed look closer than they "
-                "are: better take references of seeds that no point has (%d and above).", run.name, seed, seeds,
+                "are: better take references of seeds that no point has (%d and above).", run.folder.name, seed, seeds,
             )  # fmt: skip
+    return [Arm(run.folder.name, run.config, given=run.folder) for run in runs]
 
 
-def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, study: Study) -> None:
+def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, references: Sequence[Arm]) -> None:
     """A budget that noise alone would exceed means nothing."""
     if max_js is None:
         return
@@ -172,7 +295,7 @@ def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, stud
         )
     least = floor["validation"].mean
     if max_js < least:
-        names = ", ".join([arm.name for arm in study.references] or [run.name for run in study.against])
+        names = ", ".join(arm.name for arm in references)
         raise ConfigError(
             f"--max-js: a budget of {max_js:g} is below the noise floor, {least:.4f} between {names} on "
             "validation: even another seed of the logging policy's estimate would exceed it. Raise the budget."

@@ -177,8 +177,7 @@ class Recipe:
 
     def arm(self, objective: str, point: Point, seed: int) -> Arm:
         """One policy at one point and seed."""
-        words = [objective, *(f"{key.rpartition('.')[2]}={value}" for key, value in point.settings), f"seed={seed}"]
-        return Arm("-".join(words), self.config(objective, point, seed))
+        return Arm.at(objective, point, self.config(objective, point, seed))
 
     def arms(self, objective: str, point: Point) -> list[Arm]:
         """The same at every seed."""
