@@ -121,7 +121,7 @@ def measure(task: tuple[str, int], *, episodes: int, epochs: int) -> dict[str, A
 
 
 def _settings(seed: int, epochs: int) -> dict[str, Any]:
-    store = next(scene.settings for scene in SCENARIOS if scene.world == "store")
+    store = SCENARIOS["store"].settings
     return {**store, "train": {**store["train"], "epochs": epochs, "seed": seed, "device": "cpu"}}
 
 

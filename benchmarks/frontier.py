@@ -35,7 +35,7 @@ def play(task: Task) -> dict[str, Any]:
     if place is not None and len(cores) > CORES:
         first = CORES * place % (len(cores) - CORES + 1)
         os.sched_setaffinity(0, cores[first : first + CORES])
-    scenario = next(scenario for scenario in SCENARIOS if scenario.world == world)
+    scenario = SCENARIOS[world]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
         played = run_scenario(scenario, Path(scratch) / world, seed=seed, episodes=EPISODES)
@@ -78,10 +78,10 @@ def table(lines: Sequence[dict[str, Any]]) -> Iterator[str]:
 def main() -> None:
     """Play, or show what was played."""
     parser = command_line(__doc__, processes=1)
-    parser.add_argument("--world", choices=[scenario.world for scenario in SCENARIOS], help="one world alone")
+    parser.add_argument("--world", choices=list(SCENARIOS), help="one world alone")
     parser.add_argument("--seeds", type=int, default=6)
     given = parser.parse_args()
-    names = [scenario.world for scenario in reversed(SCENARIOS) if given.world in (None, scenario.world)]
+    names = [world for world in reversed(SCENARIOS) if given.world in (None, world)]
     pairs = [(world, seed) for world in names for seed in range(given.seeds)]
     tasks = [(*pair, place if given.processes > 1 else None) for place, pair in enumerate(pairs)]
     show(given, table, play, tasks)

@@ -102,7 +102,7 @@ def main() -> None:
 
 def measure(given: argparse.Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Everything about one world and seed, more and more of it."""
-    scene = next(one for one in SCENARIOS if one.world == given.world)
+    scene = SCENARIOS[given.world]
     items, sequences = given.items or scene.items, given.sequences or scene.sequences
     simulate(given.world, folder / "data", sequences=sequences, items=items, seed=given.seed, prepared=True)
     data, world = Prepared(folder / "data"), load_world(folder / "data" / "truth")

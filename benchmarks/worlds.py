@@ -121,7 +121,7 @@ def logged(case: Case, folder: Path, seed: int) -> tuple[Prepared, BanditWorld |
     write_prepared(
         world, folder / "data", sequences=case.sequences, seed=seed, interactions=case.interactions, chunks=chunks
     )
-    settings = next(scene.settings for scene in SCENARIOS if scene.world == case.world)
+    settings = SCENARIOS[case.world].settings
     training = {**settings["train"], "seed": seed, "device": "cpu"}
     config = Config.parse({**settings, "objective": {"name": OBJECTIVE[case.world]}, "train": training})
     return Prepared(folder / "data"), world, config

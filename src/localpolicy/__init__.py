@@ -31,7 +31,7 @@ _HOMES = {
     "localpolicy.measure.evaluation": ("Evaluation",),
     "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
     "localpolicy.measure.evaluate": ("evaluate",),
-    "localpolicy.study.rounds": ("loop_config",),
+    "localpolicy.study.settings": ("loop_config",),
     "localpolicy.study.loop": ("loop",),
     "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.budget": ("beta_within",),
@@ -119,7 +119,7 @@ if TYPE_CHECKING:
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
     from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
-    from localpolicy.study.rounds import loop_config as loop_config
+    from localpolicy.study.settings import loop_config as loop_config
     from localpolicy.study.sweep import Sweep as Sweep
     from localpolicy.study.sweep import sweep as sweep
     from localpolicy.training.distill import distill as distill

@@ -28,7 +28,7 @@ from localpolicy.judge.verdict import GateRules
 from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import TrainConfig
-from localpolicy.study.paper.settings import WHAT, PaperConfig, paper_config
+from localpolicy.study.settings import WHAT, PaperConfig, paper_config
 
 # What is about the command itself: what it reads, where results go, how it is run.
 FILES = {"out", "json", "markdown", "latex", "data", "rules", "config", "device"}

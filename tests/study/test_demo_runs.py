@@ -12,9 +12,9 @@ from localpolicy.runs.run import Run
 def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):
     # The logging policy, the reference, and an lpi run, which the verdict wants.
     settings = {"data": {"length": 4}, "model": {"width": 8}, "train": {"epochs": 1}}
-    scenario = module.SCENARIOS[0]
+    scenario = module.SCENARIOS["bandit"]
     few = replace(scenario, sequences=600, items=20, settings=settings, arms=(*scenario.arms[:2], scenario.arms[-1]))
-    monkeypatch.setattr(module, "SCENARIOS", (few,))
+    monkeypatch.setattr(module, "SCENARIOS", {"bandit": few})
     monkeypatch.setattr("localpolicy.study.jobs.cores", lambda: 1)
     module.demo(out=tmp_path / "demo")
     for arm in few.arms:

@@ -6,8 +6,8 @@ import pytest
 
 from localpolicy.report.paper_files import paper
 from localpolicy.study.grid import Point
-from localpolicy.study.paper.recipe import BANDIT, POLICIES, SELECT, Recipe
-from localpolicy.study.paper.settings import WHAT, PaperConfig
+from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
+from localpolicy.study.settings import WHAT
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -52,7 +52,7 @@ def test_ratings():
 @pytest.mark.parametrize("fast", [False, True])
 def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
     """Figures have one seed, and finer grids than the table."""
-    monkeypatch.setattr(PaperConfig, "studies", lambda config, out, what: [])
+    monkeypatch.setattr("localpolicy.report.paper_files.studies", lambda config, out, what: [])
     monkeypatch.setattr("localpolicy.report.paper_files.made", lambda what, recipe, studies, out: recipe)
     found = {what: paper(what, out=tmp_path, fast=fast) for what in WHAT if what != "table2"}
     seeds = {"table3": 3, "figure-breakdown": 3, "table1": 1, "figure-beta": 1, "figure-lambda": 1}

@@ -15,10 +15,10 @@ from localpolicy.report.paper_claims import findings
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Study
 from localpolicy.study.grid import Point
-from localpolicy.study.paper.data import DataSet
-from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, Recipe
-from localpolicy.study.paper.settings import PaperConfig
-from localpolicy.study.paper.tables import COLUMNS, table3
+from localpolicy.study.paper_data import DataSet
+from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, Recipe
+from localpolicy.study.paper_tables import COLUMNS, table3
+from localpolicy.study.settings import PaperConfig
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(1.0,), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu", policies=("mle", "sqn", "lpi_rl"))
@@ -33,8 +33,8 @@ def made(tmp_path_factory):
 
 
 def test_they_are_asked_for():
-    assert PaperConfig().recipe().ours == ()
-    assert PaperConfig(ours=True).recipe().ours == tuple(OURS)
+    assert Recipe.of(PaperConfig()).ours == ()
+    assert Recipe.of(PaperConfig(ours=True)).ours == tuple(OURS)
     assert not OURS.keys() & POLICIES.keys()
     assert all("(ours)" in label for label in OURS.values())
 

@@ -37,9 +37,10 @@ from localpolicy.report.paper_files import made as made_and_written
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
-from localpolicy.study.paper.data import DataSet, data_sets
-from localpolicy.study.paper.recipe import BANDIT, POLICIES, SELECT, Recipe
-from localpolicy.study.paper.tables import COLUMNS, best_point, dial_figure, table1, table3
+from localpolicy.study.paper_data import DataSet, data_sets
+from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
+from localpolicy.study.paper_tables import COLUMNS, best_point, dial_figure, table1, table3
+from localpolicy.study.settings import PaperConfig
 from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -276,11 +277,11 @@ def test_what_cannot_be_made_is_refused(made, small, tmp_path):
     with pytest.raises(RunError, match=r"another \w+\.\w+ \("):
         table3(data, study(data, folder / "out"), replace(RECIPE, changes=("model.width=4",)))
     with pytest.raises(DataError, match="neither a prepared data set nor the original files"):
-        data_sets([tmp_path], tmp_path / "out", simulated="retailrocket")
+        data_sets(PaperConfig(data=(tmp_path,)), tmp_path / "out", "table3")
     with pytest.raises(DataError, match="does not exist"):
-        data_sets([tmp_path / "nowhere"], tmp_path / "out", simulated="retailrocket")
+        data_sets(PaperConfig(data=(tmp_path / "nowhere",)), tmp_path / "out", "table3")
     with pytest.raises(ConfigError, match="did you mean 'retailrocket'"):
-        data_sets([], tmp_path / "out", simulated="retailrokcet")
+        data_sets(PaperConfig(simulate="retailrokcet"), tmp_path / "out", "table3")
 
 
 def test_the_figures_show_what_was_measured(made, monkeypatch, messages):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from localpolicy.study.paper.recipe import METRICS
-from localpolicy.study.paper.recipe import published_table1 as table1
-from localpolicy.study.paper.recipe import published_table3 as table3
+from localpolicy.study.paper_recipe import METRICS
+from localpolicy.study.paper_recipe import published_table1 as table1
+from localpolicy.study.paper_recipe import published_table3 as table3
 
 PAPER = Path(os.environ.get("LOCALPOLICY_PAPER", Path(__file__).parents[3] / "shared" / "paper"))
 ROWS = {

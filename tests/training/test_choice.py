@@ -159,7 +159,7 @@ def test_the_rule_is_the_same_by_default_everywhere(log):
     """Training, sweeps (which ask the runs), the demo's arms and the gate."""
     assert GateRules().estimator == Config().train.estimator == "snips"
     assert GateRules().min_effective_share == LEAST_EFFECTIVE
-    for scenario in SCENARIOS:
+    for scenario in SCENARIOS.values():
         for arm in scenario.arms:
             resolved = resolve(Config.parse({**scenario.settings, "objective": arm.objective}), log)
             assert resolved.train.estimator == "snips"

@@ -14,7 +14,7 @@ from localpolicy.cli.sweep import Processes
 OPTIONS = ("objectives", "sequences", "items", "seeds", "world_seed", "logging", "keep_logs", "episodes")
 
 
-@takes(Fields("localpolicy.study.loop_settings:LoopConfig", only=OPTIONS))
+@takes(Fields("localpolicy.study.settings:LoopConfig", only=OPTIONS))
 def loop(
     world: Annotated[str, typer.Argument(help="bandit or store", show_default=False)],
     out: Annotated[Path, typer.Option(help="folder to write; a stopped loop resumes there")],
@@ -37,7 +37,7 @@ def loop(
     from localpolicy.report.loop import loop_tables, write_loop
     from localpolicy.report.loop_words import summary, trajectories
     from localpolicy.study.loop import loop as run
-    from localpolicy.study.rounds import loop_config
+    from localpolicy.study.settings import loop_config
 
     listed = {"betas": tuple(beta or ()), "dials": tuple(dials or ()), "changes": tuple(changes or ())}
     result = run(loop_config(world, **listed, **settings), out=out, rounds=rounds, processes=processes)

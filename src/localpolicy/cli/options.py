@@ -28,12 +28,14 @@ class Fields(NamedTuple):
     home: str
     panel: str | None = None  # the heading they stand under in --help
     only: tuple[str, ...] | None = None  # these alone
+    of: str | None = None  # what such a function is asked for
 
     def found(self) -> Mapping[str, FieldInfo]:
         """The fields, by option name."""
         module, _, name = self.home.partition(":")
         home = getattr(importlib.import_module(module), name)
-        fields: Mapping[str, FieldInfo] = getattr(home, "model_fields", None) or home()
+        asked = () if self.of is None else (self.of,)
+        fields: Mapping[str, FieldInfo] = getattr(home, "model_fields", None) or home(*asked)
         return {name: field for name, field in fields.items() if self.only is None or name in self.only}
 
 

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 
 def _verb(what: str) -> Callable[..., None]:
-    @takes(Fields(f"localpolicy.study.paper.settings:{what.replace('-', '_')}"))
+    @takes(Fields("localpolicy.study.settings:fields_of", of=what))
     def verb(out: Out, **settings: Any) -> None:
         from localpolicy.report.paper_files import paper
 

@@ -120,7 +120,8 @@ def demo(*, out: Path | str, seed: int = 0, force: bool = False, episodes: int =
     """Run every scenario into the folder `out`; `report.html` and `demo.json` lie in it when it is done."""
     with whole_folder(Path(out), force=force) as folder:
         played = [
-            run_scenario(scenario, folder / scenario.world, seed=seed, episodes=episodes) for scenario in SCENARIOS
+            run_scenario(scenario, folder / world, seed=seed, episodes=episodes)
+            for world, scenario in SCENARIOS.items()
         ]
         sections = [_section(result) for result in played]
         contents = Contents(

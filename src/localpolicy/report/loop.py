@@ -23,8 +23,8 @@ from localpolicy.report.page import write_report
 from localpolicy.report.table import Cell, Table, cells
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
-from localpolicy.study.demo import PolicySpec
-from localpolicy.study.rounds import SHARES, Figures, Loop, logging_is_served, scenario_of
+from localpolicy.study.demo import SCENARIOS, PolicySpec
+from localpolicy.study.rounds import SHARES, Figures, Loop
 
 KEY_NUMBERS = 3  # policies on the first screen
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
@@ -54,7 +54,7 @@ def loop_contents(loop: Loop) -> Contents:
     ends = {name: rounds[-1] for name, (rounds, _) in by_arm.items()}
     first, last = next(iter(by_arm.values()))[0][0], last_round(by_arm)
     section = Section(
-        title=scenario_of(loop.config.world).title,
+        title=SCENARIOS[loop.config.world].title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
         policies=[_info(arm, ends[arm.name]) for arm in loop.arms],
         measurements=[*_ends(ends), *_charted(loop)],
@@ -115,7 +115,7 @@ def _rules(loop: Loop) -> str:
     config = loop.config
     kept = "all logs so far" if config.keep_logs else "that log alone"
     served = "the run that served it (in round 1 it is estimated)"
-    logging = served if logging_is_served(config) else "estimated from the log"
+    logging = served if config.logging_is_served else "estimated from the log"
     seeds = f", over {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
     return (
         f"Each round a policy serves {config.sequences:,} sequences, and the next is trained on {kept}{seeds}. "

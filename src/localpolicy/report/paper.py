@@ -9,9 +9,9 @@ from localpolicy.report.numbers import NOTHING, number, with_error
 from localpolicy.report.paper_claims import SEEN, differences, findings
 from localpolicy.report.table import Cell, Table, best_cell, cells
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.paper.data import DataSet
-from localpolicy.study.paper.recipe import LABELS, OURS, POLICIES, SELECT, SYMBOLS
-from localpolicy.study.paper.tables import COLUMNS, DIALLED, EVENTS, FIGURES, PaperTable, Row
+from localpolicy.study.paper_data import DataSet
+from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, SELECT, SYMBOLS
+from localpolicy.study.paper_tables import COLUMNS, DIALLED, EVENTS, FIGURES, PaperTable, Row
 
 
 def table1_tables(table: PaperTable) -> list[Table]:

@@ -10,8 +10,8 @@ from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
 from localpolicy.report.numbers import interval_text
-from localpolicy.study.paper.recipe import POLICIES, TUNED
-from localpolicy.study.paper.tables import COLUMNS, DIALLED, PaperTable, Row
+from localpolicy.study.paper_recipe import POLICIES, TUNED
+from localpolicy.study.paper_tables import COLUMNS, DIALLED, PaperTable, Row
 
 SEEN = DIALLED[:2]  # nDCG@20 of purchases and of clicks
 

@@ -17,10 +17,10 @@ from localpolicy.report.table import Table
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
-from localpolicy.study.paper.data import DataSet
-from localpolicy.study.paper.recipe import TUNED, Recipe
-from localpolicy.study.paper.settings import paper_config
-from localpolicy.study.paper.tables import PaperTable, dial_figure, table1, table3
+from localpolicy.study.paper_data import DataSet, data_sets, studies
+from localpolicy.study.paper_recipe import TUNED, Recipe
+from localpolicy.study.paper_tables import PaperTable, dial_figure, table1, table3
+from localpolicy.study.settings import paper_config
 
 LOG = logging.getLogger(__name__)
 DIALS = {  # the setting a figure turns, and where it does by default
@@ -71,14 +71,14 @@ def paper(what: str, *, out: Path | str, **settings: Any) -> PaperResult:
     """
     config, folder = paper_config(what, settings), Path(out)
     if what == "table2":
-        sets = config.data_sets(folder, what)
+        sets = data_sets(config, folder, what)
         content = {data.name: data.counts() for data in sets}
         return _written(what, [table2_table(data) for data in sets], content, folder)
     usual: dict[str, dict[str, Any]] = {
         "figure-breakdown": {"policies": tuple(TUNED)},
         **{name: dial for name, (_, dial) in DIALS.items()},
     }
-    return made(what, config.recipe(what, **usual.get(what, {})), config.studies(folder, what), folder)
+    return made(what, Recipe.of(config, what, **usual.get(what, {})), studies(config, folder, what), folder)
 
 
 def made(what: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> PaperResult:

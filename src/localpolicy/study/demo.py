@@ -20,6 +20,7 @@ from localpolicy.runs.config import PLAIN_TRAINING, Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 from localpolicy.study.jobs import Job, train_all
+from localpolicy.study.settings import ITEMS
 
 REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
 
@@ -34,9 +35,9 @@ class PolicySpec:
 
     @property
     def folder(self) -> str:
-        """The name of its run."""
-        beta = f"-beta-{self.objective['beta']:g}" if "beta" in self.objective else ""
-        return f"{self.objective['name']}{beta}" + (f"-seed-{self.seed}" if self.seed else "")
+        """Fit for a path: its settings in their order."""
+        parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in self.objective.items()]
+        return "-".join([*parts, *([f"seed-{self.seed}"] if self.seed else [])]).replace("/", "_")
 
 
 @dataclass(frozen=True)
@@ -67,31 +68,29 @@ def _settings(length: int, epochs: int, batch_size: int) -> dict[str, dict[str, 
     }
 
 
-SCENARIOS = (
-    Scenario(
+SCENARIOS = {
+    "bandit": Scenario(
         world="bandit",
         title="A contextual bandit",
         about="200 contexts, 100 items, one click or none per impression; the logging policy follows a noisy estimate "
         "of what is clicked, and popularity. True reward is an exact sum over every context and item.",
         sequences=40_000,
-        items=100,
+        items=ITEMS["bandit"],
         settings=_settings(length=4, epochs=8, batch_size=512),
         arms=_arms("reward_weighted", "ips", "lpi_cb"),
     ),
-    Scenario(
+    "store": Scenario(
         world="store",
         title="A store whose shoppers change",
         about="Shoppers see one item at a time and answer with nothing, a click or a purchase; tastes and the intent "
         "to buy change with what they click, so the best immediate reward is not always the best choice. True reward "
         "is the mean per impression of simulated visits of 20.",
         sequences=6_000,
-        items=300,
+        items=ITEMS["store"],
         settings=_settings(length=20, epochs=10, batch_size=64),
         arms=_arms("reward_weighted", "pg", "ips_pg", "sqn", "sac", "lpi_rl"),
     ),
-)
-
-
+}
 DIAL = (2.0, 1.0, 0.5)
 LOG = logging.getLogger(__name__)
 PAID = ("click", "purchase")  # events whose ranking is shown

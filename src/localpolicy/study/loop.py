@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
@@ -35,13 +36,14 @@ from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
-from localpolicy.study.demo import PolicySpec
+from localpolicy.study.demo import SCENARIOS, PolicySpec
 from localpolicy.study.jobs import Job, in_processes, refuse_other, train_job
-from localpolicy.study.loop_settings import LoopConfig
-from localpolicy.study.rounds import Loop, Round, RoundMeasure, arms_of, logging_is_served, scenario_of, world_of
+from localpolicy.study.rounds import Loop, Round, RoundMeasure, world_of
+from localpolicy.study.settings import LoopConfig
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
+LOG = logging.getLogger(__name__)
 MEASURED = "round.json"  # a round that has it is not done again
 
 
@@ -62,7 +64,7 @@ class Chain:
 
     def at(self, number: int) -> Path:
         """The folder of a round; the 0th is the start, which all arms share."""
-        return self.within / _folder_name(self.arm) / f"round-{number:02d}" if number else self.within / "start"
+        return self.within / self.arm.folder / f"round-{number:02d}" if number else self.within / "start"
 
     @property
     def name(self) -> str:
@@ -93,7 +95,7 @@ class Chain:
     def step(self) -> Round:
         """Do the next round; what was measured."""
         number = len(self.rounds()) + 1
-        self._serve(number - 1)
+        self.serve(number - 1)
         config = self.training(number)
         job = Job(self.name, self.at(number - 1) / "data", self.run(number).folder, config)
         data = Prepared(job.data)
@@ -111,9 +113,9 @@ class Chain:
 
     def training(self, number: int) -> Config:
         """How a round is trained."""
-        settings = scenario_of(self.config.world).settings
+        settings = SCENARIOS[self.config.world].settings
         chosen = dict(self.arm.objective)
-        if number > 1 and logging_is_served(self.config) and "logp_logging" in objective_of(chosen).reads().fields:
+        if number > 1 and self.config.logging_is_served and "logp_logging" in objective_of(chosen).reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
         training = {**settings["train"], "seed": round_seed(self.seed, number), "device": "cpu"}
         config = Config.parse({**settings, "objective": chosen, "train": training})
@@ -133,20 +135,19 @@ class Chain:
         """All rounds of a seed are measured on the same contexts and visits."""
         return RoundMeasure(world_of(self.config), episodes=self.config.episodes, seed=self.seed)
 
-    def _serve(self, number: int) -> None:
-        """Let this round's policy write the log that the next one is trained on."""
-        if (self.at(number) / "data").exists():
+    def serve(self, number: int) -> None:
+        """Let this round's policy (the 0th is μ) write the log that the next one is trained on."""
+        folder, config = self.at(number) / "data", self.config
+        if folder.exists():
             return
+        by_run: dict[str, Any] = {}
+        if number:
+            by_run = {"policy": self.run(number).version, "chunks": self._log(number)}
+            by_run["like"] = Prepared(self.at(0) / "data")
+            by_run["append"] = Prepared(self.at(number - 1) / "data") if config.keep_logs else None
+        seed = round_seed(self.seed, number)
         write_prepared(
-            world_of(self.config),
-            self.at(number) / "data",
-            sequences=self.config.sequences,
-            seed=round_seed(self.seed, number),
-            chunks=self._log(number),
-            policy=self.run(number).version,
-            like=Prepared(self.at(0) / "data"),
-            append=Prepared(self.at(number - 1) / "data") if self.config.keep_logs else None,
-            round_number=number + 1,
+            world_of(config), folder, sequences=config.sequences, seed=seed, round_number=number + 1, **by_run
         )
 
     def _log(self, number: int) -> Iterator[Events]:
@@ -156,16 +157,23 @@ class Chain:
         return world.log(self.config.sequences, luck, agent=agent(policy, world))
 
 
-def _folder_name(arm: PolicySpec) -> str:
-    """Fit for a path: the arm's settings in their order."""
-    parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in arm.objective.items()]
-    return "-".join(parts).replace("/", "_")
-
-
-# ---------------------------------------------------------------------- all of them
-
-
-LOG = logging.getLogger(__name__)
+def arms_of(config: LoopConfig) -> list[PolicySpec]:
+    """One arm per objective, and per β where it has one that is not given with it."""
+    arms = []
+    for text in config.objectives:
+        name, *pairs = text.split(":")
+        named = Config.parse({"objective": {"name": name}})
+        settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
+        given = settings.model_dump(exclude_unset=True)
+        free = "beta" in type(settings).model_fields and "beta" not in given
+        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
+        for beta in config.betas or (None,) if free else (given.get("beta"),):
+            said = "" if beta is None else f" β={beta:g}"
+            arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+    names = [arm.name for arm in arms]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
+    return arms
 
 
 def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
@@ -199,12 +207,8 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
 
 def _start(chain: Chain) -> None:
     """The log that all arms of the chain's seed start from, and μ's own figures."""
-    config, folder, world = chain.config, chain.at(0), world_of(chain.config)
-    if not (folder / "data").exists():
-        write_prepared(
-            world, folder / "data", sequences=config.sequences, seed=round_seed(chain.seed, 0), round_number=1
-        )
-    write_json(folder / MEASURED, chain.measures().of(None, None))
+    chain.serve(0)
+    write_json(chain.at(0) / MEASURED, chain.measures().of(None, None))
 
 
 def _claim(folder: Path, config: LoopConfig) -> None:

@@ -1,4 +1,4 @@
-"""What a loop is, and what each round showed: true reward, distance from the round before and from the first policy.
+"""What each round of a loop showed: true reward, distance from the round before and from the first policy.
 
 Contexts are the same for every policy and round. In the bandit they are all there are, weighted as they occur, so
 every figure is exact; in the store they are those of a few visits under the first logging policy μ, whose own
@@ -7,7 +7,8 @@ probabilities the world knows: no estimate of μ, and so no noise floor, stands 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -20,62 +21,17 @@ from localpolicy import __version__
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import CONTEXT
-from localpolicy.errors import ConfigError, nearest
 from localpolicy.measure.estimate import Interval, Measurement, as_json, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
 from localpolicy.measure.summary import coverage
 from localpolicy.measure.truth import bandit_probabilities, rollout, world_probabilities
 from localpolicy.model.policy import Policy
 from localpolicy.results import Result
-from localpolicy.runs.config import Config
 from localpolicy.simulation import BanditWorld, StoreWorld
 from localpolicy.simulation.truth import STEPS, WORLDS
-from localpolicy.study.demo import SCENARIOS, PolicySpec, Scenario
-from localpolicy.study.loop_settings import LoopConfig
+from localpolicy.study.demo import PolicySpec
 from localpolicy.study.measured import over_seeds
-
-USUAL = {  # objectives and sequences per round unless told otherwise
-    "bandit": (("mle", "reward_weighted", "ips", "lpi_cb"), 10_000),
-    "store": (("mle", "reward_weighted", "ips_pg", "lpi_rl"), 2_000),
-}
-
-
-def scenario_of(world: str) -> Scenario:
-    """The demo's settings for a world hold here too."""
-    return next(scenario for scenario in SCENARIOS if scenario.world == world)
-
-
-def loop_config(world: str, **given: Any) -> LoopConfig:
-    """The config of a loop; what is None keeps the world's default."""
-    if world not in USUAL:
-        raise ConfigError(f"no world '{world}' with a known truth{nearest(world, USUAL)}")
-    objectives, sequences = USUAL[world]
-    usual = {"world": world, "objectives": objectives, "sequences": sequences}
-    usual["items"] = scenario_of(world).items
-    return LoopConfig.parse({**usual, **{name: value for name, value in given.items() if value is not None}})
-
-
-def arms_of(config: LoopConfig) -> list[PolicySpec]:
-    """One arm per objective, and per β where it has one that is not given with it."""
-    arms = []
-    for text in config.objectives:
-        name, *pairs = text.split(":")
-        named = Config.parse({"objective": {"name": name}})
-        settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
-        given = settings.model_dump(exclude_unset=True)
-        free = "beta" in type(settings).model_fields and "beta" not in given
-        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
-        for beta in config.betas or (None,) if free else (given.get("beta"),):
-            said = "" if beta is None else f" β={beta:g}"
-            arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
-    names = [arm.name for arm in arms]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
-    return arms
-
-
-# ---------------------------------------------------------------------- one round
-
+from localpolicy.study.settings import LoopConfig
 
 VISITS = 100  # of the store, whose every step is a context
 LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
@@ -91,19 +47,16 @@ def world_of(config: LoopConfig) -> World:
     return world
 
 
-def logging_is_served(config: LoopConfig) -> bool:
-    """Whether μ of a round is the run that served its log: not of several logs."""
-    return config.logging == "served" and not config.keep_logs
-
-
 Round = dict[str, Any]  # what one policy of the loop showed, as its file holds it
 
 
+@dataclass(frozen=True)
 class RoundMeasure:
     """Measures the policies of one world, all on the same contexts and (under one seed) the same visits."""
 
-    def __init__(self, world: World, *, episodes: int, seed: int) -> None:
-        self.world, self.episodes, self.seed = world, episodes, seed
+    world: World
+    episodes: int
+    seed: int
 
     def of(self, policy: Policy | None, before: Policy | None) -> Round:
         """A policy, and the one whose log it was trained on; None is μ. Figures but two have a mean and an error.
@@ -196,10 +149,11 @@ FIGURES = {  # of the long table -> of a round's file
 SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
 
 Figures = Mapping[str, Interval]  # of one round, by name
+OfSeed = Mapping[str, tuple[float, float]]  # the same of one seed: mean and standard error
 
 
-def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
-    """The figures of one seed's round, each with its standard error. A closed form weighs nothing."""
+def figures_of(entry: Round) -> OfSeed:
+    """The figures of one seed's round. A closed form weighs nothing."""
     weights = entry.get("weights", {})
     values = {name: entry[key] for name, key in FIGURES.items()}
     values |= {name: weights[key] for name, key in SHARES.items() if key in weights}
@@ -209,9 +163,8 @@ def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
     }
 
 
-def over_all_seeds(entries: Iterable[Round]) -> Figures:
-    """The figures of one round from the entries of all seeds."""
-    seeds = [figures_of(entry) for entry in entries]
+def over_all_seeds(seeds: Sequence[OfSeed]) -> Figures:
+    """The figures of one round that all seeds have."""
     shared = [name for name in seeds[0] if all(name in seed for seed in seeds)]
     return {name: over_seeds(*zip(*(seed[name] for seed in seeds), strict=True)) for name in shared}
 
@@ -226,21 +179,18 @@ class Loop(Result):
     first: list[Round]  # μ's figures, by seed
     rounds: dict[str, list[list[Round]]]  # by arm, by seed: one entry per round, fewer where it had to stop
 
-    def by_round(self, arm: str) -> list[dict[int, Round]]:
+    def by_round(self, arm: str) -> list[dict[int, OfSeed]]:
         """What the seeds that got there showed, by round (the 0th is μ) and seed."""
-        seeds = [[entry for entry in seed if "stopped" not in entry] for seed in self.rounds[arm]]
-        every = {
-            seed: [first, *entries] for seed, first, entries in zip(self.config.seeds, self.first, seeds, strict=True)
-        }
-        last = max(map(len, every.values()))
-        return [
-            {seed: entries[number] for seed, entries in every.items() if len(entries) > number}
-            for number in range(last)
-        ]
+        rounds: defaultdict[int, dict[int, OfSeed]] = defaultdict(dict)
+        for seed, first, entries in zip(self.config.seeds, self.first, self.rounds[arm], strict=True):
+            for number, entry in enumerate([first, *entries]):
+                if "stopped" not in entry:
+                    rounds[number][seed] = figures_of(entry)
+        return list(rounds.values())
 
     def figures(self, arm: str) -> list[Figures]:
         """One objective's figures by round, over seeds."""
-        return [over_all_seeds(entries.values()) for entries in self.by_round(arm)]
+        return [over_all_seeds([*seeds.values()]) for seeds in self.by_round(arm)]
 
     def stopped(self, arm: str) -> dict[int, str]:
         """Rounds in which a seed could not be trained, and why."""
@@ -259,13 +209,13 @@ class Loop(Result):
         """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
         rows = []
         for arm in self.arms:
-            for number, entries in enumerate(self.by_round(arm.name)):
-                together = over_all_seeds(entries.values()).items()
+            for number, seeds in enumerate(self.by_round(arm.name)):
+                together = over_all_seeds([*seeds.values()]).items()
                 rows += [Measurement.of(arm.name, name, value, round=number) for name, value in together]
                 rows += [
                     Measurement.of(arm.name, name, Interval.of(mean, se), se=se, seed=seed, round=number)
-                    for seed, entry in entries.items()
-                    for name, (mean, se) in figures_of(entry).items()
+                    for seed, figures in seeds.items()
+                    for name, (mean, se) in figures.items()
                 ]
         return rows
 

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm
 from localpolicy.study.grid import Axis, Point, grid
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.paper.data import DataSet
+from localpolicy.study.paper_data import DataSet
+from localpolicy.study.settings import PaperConfig
 
 METRICS = tuple(
     f"{event}.{name}@{k}" for event in ("purchase", "click") for name in ("HR", "nDCG") for k in (5, 10, 20)
@@ -164,6 +165,20 @@ class Recipe:
     device: str = "auto"
     fast: bool = False
     ours: tuple[str, ...] = ()  # rows beside the paper's
+
+    @classmethod
+    def of(cls, told: PaperConfig, what: str = "table3", **usual: Any) -> Recipe:
+        """The paper's recipe, or the fast one; `usual` holds where nothing else is told."""
+        whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (cls(), FAST)
+        base = replace(fast if told.fast else whole, **usual)
+        given = {"betas": told.betas, "lambdas": told.lambdas, "seeds": told.seeds, "policies": told.only}
+        return replace(
+            base,
+            **{name: value for name, value in given.items() if value},  # type: ignore[arg-type]
+            changes=(*base.changes, *told.set),
+            device=told.device,
+            ours=tuple(OURS) if told.ours else (),
+        )
 
     def config(self, objective: str, point: Point, seed: int) -> Config:
         """One arm's configuration: the paper's, or ours; and what was changed."""

@@ -25,8 +25,8 @@ from localpolicy.measure.significance import Bucket, Lead, breakdown, column_lea
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.grid import Point
 from localpolicy.study.measured import Measured, Pooled
-from localpolicy.study.paper.data import DataSet
-from localpolicy.study.paper.recipe import (
+from localpolicy.study.paper_data import DataSet
+from localpolicy.study.paper_recipe import (
     BANDIT_LABELS,
     LABELS,
     METRICS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Collection, Sequence
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,10 @@ from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.runtime.files import read_json, write_json
-from localpolicy.runtime.folders import remove_abandoned
+from localpolicy.runtime.folders import refuse_foreign, remove_abandoned
 from localpolicy.simulation.run import simulate
+from localpolicy.study.arms import Study
+from localpolicy.study.settings import PaperConfig
 
 LOG = logging.getLogger(__name__)
 PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
@@ -85,32 +87,30 @@ class DataSet:
         return f"{self.name}: {counts['sequences']:,} sequences, {counts['items']:,} items; {what}."
 
 
-def data_sets(
-    paths: Sequence[Path | str],
-    out: Path,
-    *,
-    simulated: str,
-    among: Collection[str] = tuple(SIZES),
-    sequences: int | None = None,
-    items: int | None = None,
-    fast: bool = False,
-    seed: int = 0,
-) -> list[DataSet]:
-    """Open or make the data. Without paths a set of the format `simulated` is made under `out`, small if `fast`.
-
-    `among` are those that will do.
-    """
-    if not paths:
-        if simulated not in among:
-            raise ConfigError(f"--simulate: no set '{simulated}' that fits here{nearest(simulated, among)}")
-        size = SIZES[simulated][fast]
-        sequences, items = size[0] if sequences is None else sequences, size[1] if items is None else items
-        return [_simulated(simulated, out, sequences=sequences, items=items, seed=seed)]
-    data_sets = [_opened(Path(path), out) for path in paths]
+def data_sets(config: PaperConfig, out: Path, what: str) -> list[DataSet]:
+    """Those that were named, opened or prepared; else one that fits is simulated: ratings, or clicks and purchases."""
+    if not config.data:
+        among = {"table1": RATINGS, "table2": (*RATINGS, *SHOPS)}.get(what, SHOPS)
+        world = config.simulate or ("netflix" if what == "table1" else "retailrocket")
+        if world not in among:
+            raise ConfigError(f"--simulate: no set '{world}' that fits here{nearest(world, among)}")
+        sequences, items = SIZES[world][config.fast]
+        return [_simulated(world, out, sequences=config.sequences or sequences, items=config.items or items)]
+    data_sets = [_opened(path, out) for path in config.data]
     names = [data.name for data in data_sets]
     if len(set(names)) < len(names):
         raise ConfigError(f"two data sets are called '{max(names, key=names.count)}': rename a folder.")
     return data_sets
+
+
+def studies(config: PaperConfig, out: Path, what: str) -> list[tuple[DataSet, Study]]:
+    """Each data set, and the study that trains its arms in a folder of its own."""
+    sets = data_sets(config, out, what)
+    for data in sets:
+        refuse_foreign(out / data.folder)
+    deadline = None if config.minutes is None else time.time() + 60 * config.minutes
+    shared: dict[str, Any] = {"processes": config.processes, "keep": config.keep, "truth": config.truth}
+    return [(data, Study(data.data, out / data.folder, deadline=deadline, **shared)) for data in sets]
 
 
 def _opened(path: Path, out: Path) -> DataSet:
@@ -147,18 +147,19 @@ def _told(path: Path) -> tuple[str, list[Path]]:
     )
 
 
-def _simulated(world: str, out: Path, *, sequences: int, items: int, seed: int) -> DataSet:
+def _simulated(world: str, out: Path, *, sequences: int, items: int) -> DataSet:
     folder, raw = out / f"data-{world}", out / f"raw-{world}"
-    asked = {"world": world, "sequences": sequences, "items": items, "seed": seed}
+    size: dict[str, Any] = {"sequences": sequences, "items": items, "seed": 0}
+    asked = {"world": world, **size}
     remove_abandoned(folder)  # what a kill left beside data that are whole
     if not (folder / "manifest.json").exists():
         LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
         write_json(folder.with_suffix(".json"), asked)  # first: data without it could not be told from other data
         if world == "store":
-            simulate(world, folder, sequences=sequences, items=items, seed=seed, interactions=True, prepared=True)
+            simulate(world, folder, **size, interactions=True, prepared=True)
         else:
-            simulate(world, raw, sequences=sequences, items=items, seed=seed, force=True)
-            prepare(world, [raw], out=folder, seed=seed)
+            simulate(world, raw, **size, force=True)
+            prepare(world, [raw], out=folder, seed=0)
     elif read_json(folder.with_suffix(".json")) != asked:
         raise DataError(f"{folder} was simulated with other settings; choose another --out, or remove it.")
     shutil.rmtree(raw, ignore_errors=True)  # here, since a kill may have come between

@@ -1,0 +1,140 @@
+"""What `loop` and `paper` can be told. It is read without torch, for their --help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
+
+from localpolicy.errors import ConfigError, nearest
+from localpolicy.limits import LARGEST_SEED
+from localpolicy.settings import Settings
+from localpolicy.simulation.truth import EPISODES
+
+T = TypeVar("T")
+
+
+def _parts(value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
+
+
+Listed = Annotated[tuple[T, ...], BeforeValidator(_parts)]  # `0,1,2` is a list too
+
+
+class LoopConfig(Settings):
+    """Everything that decides a loop, its number of rounds aside."""
+
+    world: Literal["bandit", "store"] = Field(description="bandit or store")
+    items: int = Field(ge=2, description="size of the catalogue (default: the demo's)")
+    dials: tuple[str, ...] = Field((), description="other changes to the world, as temperature=2")
+    world_seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the world itself")
+    sequences: int = Field(
+        10_000, ge=30, description="sequences that each policy serves (default: 10,000; in the store 2,000)"
+    )
+    seeds: Listed[int] = Field((0,), description="seeds of logs and training, such as 0,1,2; each runs a whole loop")
+    objectives: Listed[str] = Field(
+        description="objectives, such as mle,ips,lpi_cb; with settings: lpi_cb:advantage=observed"
+    )
+    betas: tuple[float, ...] = Field(
+        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
+    )
+    logging: Literal["served", "head"] = Field(
+        "served", description="where μ̂ comes from after round 1: the run that served, or a head that estimates it"
+    )
+    keep_logs: bool = Field(False, description="train on all logs so far, not only on the last (μ̂ is then a head)")
+    changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
+    episodes: int = Field(EPISODES, ge=2, description="simulated visits behind the store's true reward")
+
+    @field_validator("seeds", "objectives", "betas")
+    @classmethod
+    def _distinct(cls, value: tuple[Any, ...], about: ValidationInfo) -> tuple[Any, ...]:
+        if not value and about.field_name != "betas":
+            raise ValueError("expected at least one value")
+        if len(set(value)) < len(value):
+            raise ValueError("expected none twice")
+        if any(isinstance(given, int) and given < 0 for given in value):
+            raise ValueError("a seed must not be negative")
+        return value
+
+    @property
+    def logging_is_served(self) -> bool:
+        """Whether μ of a round is the run that served its log: not of several logs."""
+        return self.logging == "served" and not self.keep_logs
+
+
+# Of each world: its items, here and in the demo; objectives and sequences per round unless told otherwise.
+ITEMS = {"bandit": 100, "store": 300}
+OBJECTIVES = {
+    "bandit": ("mle", "reward_weighted", "ips", "lpi_cb"),
+    "store": ("mle", "reward_weighted", "ips_pg", "lpi_rl"),
+}
+SEQUENCES = {"bandit": 10_000, "store": 2_000}
+
+
+def loop_config(world: str, **given: Any) -> LoopConfig:
+    """The config of a loop; what is None keeps the world's default."""
+    if world not in ITEMS:
+        raise ConfigError(f"no world '{world}' with a known truth{nearest(world, ITEMS)}")
+    usual = {"items": ITEMS[world], "objectives": OBJECTIVES[world], "sequences": SEQUENCES[world]}
+    told = {name: value for name, value in given.items() if value is not None}
+    return LoopConfig.parse({"world": world, **usual, **told})
+
+
+class PaperConfig(Settings):
+    """What a table or figure of the paper is made from, and how."""
+
+    data: tuple[Path, ...] = Field((), description="prepared data, or a folder of the original files; may be repeated "
+                                   "(default: simulated)")  # fmt: skip
+    simulate: str | None = Field(
+        None, description="what to simulate if no --data is given (default: netflix for table1, else retailrocket)"
+    )
+    sequences: int | None = Field(None, ge=1, description="sequences to simulate, before the recipe's filters")
+    items: int | None = Field(None, ge=2, description="items to simulate")
+    fast: bool = Field(False, description="few epochs, small grids and little simulated data")
+    only: Listed[str] = Field((), description="train only these policies: mle,sqn,lpi_rl")
+    betas: Listed[float] = Field((), description="grid of β, such as 0.1,0.3,1")
+    lambdas: Listed[float] = Field((), description="grid of λ, such as 0.3,1,3")
+    seeds: int | None = Field(
+        None, ge=1, description="seeds behind each figure shown (grids are searched with one seed)"
+    )
+    set: tuple[str, ...] = Field((), description="change the paper's settings: key=value; may be repeated")
+    truth: bool = Field(False, description="also show J(π), if the data was simulated")
+    ours: bool = Field(False, description="also train four rows of ours: tied heads and LPI in closed form")
+    processes: int | None = Field(None, ge=1, description="processes that train in parallel (default: one per core)")
+    device: str = Field("auto", description="cpu, cuda or auto")
+    minutes: float | None = Field(
+        None, gt=0, description="stop after this many minutes (exit code 130); the same command goes on"
+    )
+    keep: Literal["runs", "figures"] = Field(
+        "runs", description="keep all weights, or only what resuming and tests need"
+    )
+
+
+DATA = ("data", "fast", "simulate", "sequences", "items")
+TRAINED = (*DATA, "seeds", "set", "processes", "device", "minutes", "keep")
+WHAT = {
+    "table1": ("betas", *TRAINED),
+    "table2": DATA,
+    "table3": ("only", "betas", "lambdas", "truth", "ours", *TRAINED),
+    "figure-beta": ("betas", *TRAINED),
+    "figure-lambda": ("lambdas", *TRAINED),
+    "figure-breakdown": ("betas", "lambdas", *TRAINED),
+}
+
+
+def fields_of(what: str) -> dict[str, FieldInfo]:
+    """The settings that a table or figure takes."""
+    return {name: PaperConfig.model_fields[name] for name in WHAT[what]}
+
+
+def paper_config(what: str, settings: dict[str, Any]) -> PaperConfig:
+    """The settings of one table or figure; refused where it does not take one of them."""
+    if what not in WHAT:
+        raise ConfigError(f"paper: no table or figure '{what}'{nearest(what, WHAT)}")
+    for name in settings:
+        if name in PaperConfig.model_fields and name not in WHAT[what]:
+            takers = ", ".join(one for one, names in WHAT.items() if name in names)
+            raise ConfigError(f"{name}: {what} does not use it (used by {takers}). Leave it out.")
+    return PaperConfig.parse(settings)
