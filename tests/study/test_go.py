@@ -23,6 +23,7 @@ from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.runs.run import Run
+from localpolicy.study.go import Asked
 from localpolicy.study.go_plan import Clock, Plan, held_out, make_plan, plan, prepare_log
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
@@ -252,8 +253,11 @@ def test_training_leaves_the_time_that_judging_takes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(place, "train_all", stop)
     clock = SimpleNamespace(minutes=10.0, total=600.0, spent=0.0, left=540.0)
-    planned = Plan(make_plan(data, clock=clock, seed=0).config, None, 1, 1.0, 1.0, 2.0, (101,), False)
+    made = make_plan(data, clock=clock, seed=0)
+    planned = made.model_copy(
+        update={"improve": None, "runs": 1, "scoring_seconds": 2.0, "seeds": (101,), "side_by_side": False}
+    )
     with pytest.raises(InterruptedError):
-        place.carry_out(tmp_path / "shop.csv", guessed, data, planned, tmp_path / "out", clock=clock)
+        place.carry_out(Asked(tmp_path / "shop.csv", guessed, tmp_path / "out"), data, planned, clock=clock)
     judging = 10 * 2.5 * 2.0 * len(data["test"]) / len(data["validation"])
     assert given == [pytest.approx(540 - judging - 2 * 2.0)], "a run ends with a validation or two"

@@ -32,7 +32,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
-from localpolicy.study.go import GoResult, carry_out
+from localpolicy.study.go import Asked, GoResult, carry_out
 from localpolicy.study.go_plan import FEW, Clock, counted_epochs, held_out, plan, prepare_log
 
 LOG = logging.getLogger(__name__)
@@ -133,11 +133,8 @@ def go(
             f"training {planned.runs} runs of at most {counted_epochs(planned.config.train.epochs)}: about "
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
-        result = carry_out(
-            path, guessed, data, planned, folder, seed=seed, titles=called, own=lists, clock=clock,
-            exclude_seen=exclude_seen,
-            rules=rules,
-        )  # fmt: skip
+        asked = Asked(path, guessed, folder, seed, rules, titles=called, own=lists, exclude_seen=exclude_seen)
+        result = carry_out(asked, data, planned, clock=clock)
         for note in result.left_out:
             LOG.info("note: %s.", to_caller(note))
         if names is None and called is not None:

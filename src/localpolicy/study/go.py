@@ -49,6 +49,25 @@ NOTHING = "nothing to decide"
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What is to be judged, and how; the clock and the training settings are the plan's."""
+
+    log: Path
+    guessed: Guess
+    out: Path
+    seed: int = 0  # of the split
+    rules: GateRules | None = None
+    titles: Path | None = None
+    own: Path | None = None  # lists of the recommender that is deployed
+    exclude_seen: bool = False
+
+    @property
+    def lists(self) -> list[Path]:
+        """Of the deployed recommender, where there are any."""
+        return [] if self.own is None else [self.own]
+
+
 @dataclass(frozen=True, repr=False)
 class GoResult(Result):
     """What came of it."""
@@ -114,33 +133,20 @@ class GoResult(Result):
         return self.comparison.to_arrow()
 
 
-def carry_out(
-    log: Path,
-    guessed: Guess,
-    data: Prepared,
-    plan: Plan,
-    out: Path,
-    *,
-    seed: int = 0,
-    rules: GateRules | None = None,
-    titles: Path | None = None,
-    own: Path | None = None,
-    exclude_seen: bool = False,
-    clock: Clock,
-) -> GoResult:
+def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
-    The improvement is made of the first estimate and a critic, and judged against that very estimate, or against `own`:
-    the lists of the recommender that is deployed. No rule that keeps epochs stands between them. β is chosen on
-    validation rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over,
-    and of a large test split as much is judged as the clock allows.
+    The improvement is made of the first estimate and a critic, and judged against that very estimate, or against the
+    lists of the recommender that is deployed. No rule that keeps epochs stands between them. β is chosen on validation
+    rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over, and of a large
+    test split as much is judged as the clock allows.
     """
+    out = asked.out
     config, judging = plan.config, judging_seconds(data, plan.scoring_seconds, len(data["test"]))
     until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
     write_text(out / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
     waiting = [
-        Job(f"mle-seed-{seed}", data.path, out / "runs" / f"mle-seed-{seed}", config.trained_with(seed=seed))
-        for seed in plan.seeds
+        Job(run.name, data.path, run, config.trained_with(seed=seed)) for seed, run in _estimates(out, plan).items()
     ]
     stages = [waiting] if plan.side_by_side else [[job] for job in waiting]
 
@@ -159,33 +165,28 @@ def carry_out(
         objective = {"name": plan.improve, "logging": str(references[0].folder)}
         improved = Config.parse({**config.model_dump(), "objective": objective})
         (chosen,) = trained([Job(IMPROVED, data.path, out / "runs" / IMPROVED, improved)], 0)
-    for name in BASELINES:
-        folder = out / "baselines" / name.replace(" ", "-").lower()
+    for name, folder in _baselines(out).items():
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
     left_out = _cut_short([*references, *([chosen] if plan.improve else [])])
-    measure: dict[str, Any] = {"exclude_seen": True} if exclude_seen else {}
+    measure: dict[str, Any] = {"exclude_seen": True} if asked.exclude_seen else {}
     sequences = affordable(data, config, chosen, references, clock)
     if sequences is not None:
         measure |= {"sequences": sequences, "min_history": config.train.min_history}
         left_out.append(
             f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to stay within the time"
         )
-    write_commands(
-        out, plan, log, guessed, seed=seed, titles=titles, own=own, rules=rules, judged=measure.get("sequences"),
-        exclude_seen=exclude_seen,
-    )  # fmt: skip
+    write_commands(asked, plan, judged=sequences)
     device = config.train.device
     verdict = None
-    mine = [] if own is None else [own]
     if plan.improve is not None:
-        against: list[Any] = [*mine, *([] if mine else plan.by_log), *references]
-        verdict = gate(chosen, against=against, rules=rules, data=data, device=device, config=measure or None)
+        against: list[Any] = [*(asked.lists or plan.by_log), *references]
+        verdict = gate(chosen, against=against, rules=asked.rules, data=data, device=device, config=measure or None)
     compared = list(dict.fromkeys([*references, chosen]))
     metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
-    comparison = compare([*compared, *mine], against=references, data=data, device=device, config=metrics)
+    comparison = compare([*compared, *asked.lists], against=references, data=data, device=device, config=metrics)
     left_out += comparison.evaluations[0].left_out if verdict is None else []  # else the gate says it
-    result = GoResult(guessed, data, plan, chosen, verdict, comparison, out, tuple(left_out))
+    result = GoResult(asked.guessed, data, plan, chosen, verdict, comparison, out, tuple(left_out))
     write_json(out / "verdict.json", result.to_dict())
     return result
 
@@ -203,62 +204,56 @@ def _cut_short(runs: Sequence[Run]) -> list[str]:
 # ---------------------------------------------------------------------- the same as single commands
 
 
-def write_commands(
-    out: Path,
-    plan: Plan,
-    log: Path,
-    guessed: Guess,
-    *,
-    seed: int,
-    titles: Path | None,
-    own: Path | None,
-    rules: GateRules | None,
-    judged: int | None,
-    exclude_seen: bool,
-) -> None:
+def write_commands(asked: Asked, plan: Plan, *, judged: int | None) -> None:
     """The same steps as single commands, from the log on; `judged` test sequences where not all were."""
-    here = shlex.quote(str(out))
-    seen = " --exclude-seen" if exclude_seen else ""
-    asked = seen if judged is None else f"{seen} --sequences {judged}"
-    if rules is not None:
-        write_text(out / "rules.yaml", yaml.safe_dump(rules.model_dump(mode="json", exclude_unset=True)))
-        asked += f" --rules {here}/rules.yaml"
-    estimates = [f"{here}/runs/mle-seed-{seed}" for seed in plan.seeds]
-    improved = f"{here}/runs/{IMPROVED}" if plan.improve else None
-    mine = [] if own is None else [shlex.quote(str(own))]
-    deployed = mine or list(plan.by_log)
-    settings = f"--config {here}/config.yaml"
-    prepared = ["lpi prepare", guessed.source, shlex.quote(str(log))]
-    for name, value in guessed.settings().items():
+    out, data, improved = asked.out, asked.out / "data", asked.out / "runs" / IMPROVED
+    estimates = _estimates(out, plan)
+    settings = ("--config", out / "config.yaml")
+    seen = ["--exclude-seen"] if asked.exclude_seen else []
+    judging = [*seen, *([] if judged is None else ["--sequences", judged])]
+    if asked.rules is not None:
+        rules = out / "rules.yaml"
+        write_text(rules, yaml.safe_dump(asked.rules.model_dump(mode="json", exclude_unset=True)))
+        judging += ["--rules", rules]
+
+    def lpi(*words: object) -> str:
+        return shlex.join(["lpi", *map(str, words)])
+
+    def against(*policies: object) -> list[object]:
+        return [word for policy in policies for word in ("--against", policy)]
+
+    preparing = []
+    for name, value in asked.guessed.settings().items():
         listed = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
         text = ",".join(listed) if isinstance(listed, list) else str(listed)
-        prepared += [f"--{name.replace('_', '-')}", *([] if value is True else [shlex.quote(text)])]
-    first = f"[ -e {here}/data/manifest.json ] || {' '.join(prepared)} --seed {seed} --out {here}/data"
-    if ROW in guessed.columns.values():  # no option of a command line can say so
-        first = f"# {here}/data was prepared by `lpi go`: every row is a sequence of its own"
+        preparing += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+    first = lpi("prepare", asked.guessed.source, asked.log, *preparing, "--seed", asked.seed, "--out", data)
+    first = f"[ -e {shlex.quote(str(data / 'manifest.json'))} ] || {first}"
+    if ROW in asked.guessed.columns.values():  # no option of a command line can say so
+        first = f"# {data} was prepared by `lpi go`: every row is a sequence of its own"
     lines = [
         "#!/bin/sh",
         "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
         first,
-        *(
-            f"lpi train {here}/data {settings} --seed {seed} --out {folder} --resume"
-            for seed, folder in zip(plan.seeds, estimates, strict=True)
-        ),
-        *(
-            f"lpi train {here}/data --objective {name} --out {here}/baselines/{name} --resume"
-            for name in ("popularity", "last-item", "item-knn")
-        ),
+        *(lpi("train", data, *settings, "--seed", seed, "--out", run, "--resume") for seed, run in estimates.items()),
+        *(lpi("train", data, "--objective", run.name, "--out", run, "--resume") for run in _baselines(out).values()),
     ]
-    if improved:
-        lines.append(
-            f"lpi train {here}/data {settings} --objective {plan.improve} --set objective.logging={estimates[0]} "
-            f"--out {improved} --resume"
-        )
-        against = " ".join(f"--against {folder}" for folder in [*deployed, *estimates])
-        lines.append(f"lpi gate {improved} {against}{asked}")
-    compared = [*estimates, *([improved] if improved else []), *mine]
-    lines.append(
-        f"lpi compare {' '.join(compared)} {' '.join(f'--against {folder}' for folder in estimates)}{seen} --html "
-        f"{here}/comparison.html" + (f" --titles {shlex.quote(str(titles))}" if titles else "")
-    )
+    runs = [*estimates.values()]
+    compared = [*runs, *([improved] if plan.improve else []), *asked.lists]
+    if plan.improve:
+        made_of = ("--objective", plan.improve, "--set", f"objective.logging={runs[0]}")
+        lines.append(lpi("train", data, *settings, *made_of, "--out", improved, "--resume"))
+        lines.append(lpi("gate", improved, *against(*(asked.lists or plan.by_log), *runs), *judging))
+    shown = ["--html", out / "comparison.html", *(["--titles", asked.titles] if asked.titles else [])]
+    lines.append(lpi("compare", *compared, *against(*runs), *seen, *shown))
     write_text(out / "commands.sh", "\n".join(lines) + "\n")
+
+
+def _estimates(out: Path, plan: Plan) -> dict[int, Path]:
+    """The runs that estimate the logging policy, by seed."""
+    return {seed: out / "runs" / f"mle-seed-{seed}" for seed in plan.seeds}
+
+
+def _baselines(out: Path) -> dict[str, Path]:
+    """Folders of the simple baselines; `lpi train --objective` knows them by these names too."""
+    return {name: out / "baselines" / name.replace(" ", "-").lower() for name in BASELINES}

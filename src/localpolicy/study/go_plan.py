@@ -23,7 +23,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.errors import RunError
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.judge.gate import THE_LOG
 from localpolicy.measure.question import question_of
 from localpolicy.measure.score import score
@@ -31,6 +31,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, write_text
 from localpolicy.runtime.folders import remove_abandoned
+from localpolicy.settings import Settings
 from localpolicy.study.jobs import cores
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
@@ -40,7 +41,6 @@ from localpolicy.training.validation import validate
 LOG = logging.getLogger(__name__)
 IMPROVED = "improved"  # the run that is judged
 FEWEST_EPOCHS, ENOUGH_EPOCHS = 3, 40  # of a run: fewer teach little; most runs have found their best by then
-LISTED = ("notes", "by_log", "seeds")  # of a plan, as YAML holds them
 TRAINING_SHARE = 0.6  # of what reading and preparing leave; the rest is for judging
 REPORT_SHARE = 0.1  # of the minutes, for the page
 LEAST_SHARE = 0.2  # of the minutes, for training and for judging, whatever came before
@@ -57,8 +57,7 @@ FEWEST_JUDGED = 100  # sequences
 LEAST_TRAINING = 1.0  # seconds
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Settings):
     """What will be trained, and how long it will take."""
 
     config: Config  # of the estimates; the improvement differs in its objective alone
@@ -100,14 +99,11 @@ def plan(
         if content.get("asked") != asked:
             raise RunError(f"{out} was begun with {content.get('asked')}, now {asked}: choose another --out.")
         try:
-            known = {**content["plan"]}
-            listed = {name: tuple(known[name]) for name in LISTED}
-            return Plan(**{**known, **listed, "config": Config.parse(known["config"])})
-        except (KeyError, TypeError):
+            return Plan.parse(content["plan"])
+        except ConfigError:
             raise RunError(f"{noted} was altered: its plan cannot be read. Choose another --out.") from None
     made = make_plan(data, clock=clock, seed=seed, changes=changes, device=device)
-    plain = {**{name: list(getattr(made, name)) for name in LISTED}, "config": made.config.model_dump()}
-    content |= {"asked": asked, "plan": {**vars(made), **plain}}
+    content |= {"asked": asked, "plan": made.model_dump(mode="json")}
     write_text(noted, yaml.safe_dump(content, sort_keys=False))
     return made
 
@@ -182,7 +178,10 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
         )
     # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
     by_log = (THE_LOG,) if question.kind == "value" else ()
-    return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes))
+    return Plan(
+        config=config, improve=improve, runs=runs, epoch_seconds=epoch, seconds=seconds, scoring_seconds=scoring,
+        seeds=seeds, side_by_side=side_by_side, by_log=by_log, notes=tuple(notes),
+    )  # fmt: skip
 
 
 def counted_epochs(epochs: int) -> str:
