@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from localpolicy.study.jobs import in_processes
+from localpolicy.runtime.processes import in_processes
 
 
 def collect(

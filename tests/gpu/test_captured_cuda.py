@@ -19,7 +19,7 @@ from localpolicy.model.backbones.sasrec import SASRec
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.study.jobs import in_processes
+from localpolicy.runtime.processes import in_processes
 from localpolicy.training import adam
 from localpolicy.training.losses import Losses
 from localpolicy.training.setup import resolve

@@ -15,7 +15,7 @@ def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):
     scenario = module.SCENARIOS["bandit"]
     few = replace(scenario, sequences=600, items=20, settings=settings, arms=(*scenario.arms[:2], scenario.arms[-1]))
     monkeypatch.setattr(module, "SCENARIOS", {"bandit": few})
-    monkeypatch.setattr("localpolicy.study.jobs.cores", lambda: 1)
+    monkeypatch.setattr("localpolicy.runtime.processes.cores", lambda: 1)
     module.demo(out=tmp_path / "demo")
     for arm in few.arms:
         data = open_data(Run(tmp_path / "demo" / "bandit" / "runs" / arm.folder), None)

@@ -57,7 +57,7 @@ def test_notes_that_were_altered_are_told(tmp_path, content):
 
 def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     """All of it once; the second time nothing is trained; other wishes are refused."""
-    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     write_shop(tmp_path / "shop.csv")
     (tmp_path / "names.csv").write_text("item_id,title\n" + "".join(f"p{n},Chair {n}\n" for n in range(30)))
     out = tmp_path / "go"
@@ -100,7 +100,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
 
 def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     """Models are ranked, exit code 6: `lpi go && deploy` must not deploy one of two seeds."""
-    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     rows = "".join(f"{n % 97},{n * 7 % 11},{10**9 + n}\n" for n in range(500))
     (tmp_path / "clicks.csv").write_text(f"user,item,time\n{rows}")
     done = lpi("go", tmp_path / "clicks.csv", "--out", tmp_path / "go", "--yes", *SMALL)
@@ -119,7 +119,7 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
 
 def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
     """From Python, with frames: the gate asks whether to replace them, on the people they have lists for."""
-    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     write_shop(tmp_path / "shop.csv", sessions=300)
     log = pandas.read_csv(tmp_path / "shop.csv")
     people = sorted(set(log.visitor))[::2]

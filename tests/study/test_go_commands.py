@@ -29,7 +29,7 @@ def write_shop(path, sessions: int) -> None:
 
 def test_the_commands_do_what_go_does(tmp_path, monkeypatch):
     """Of all that `go` made, only the commands and the settings are kept: they give equal weights and one verdict."""
-    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     write_shop(tmp_path / "a shop.csv", sessions=200)
     out = tmp_path / "go"
     kept = ("--duplicates", "consecutive", "--session-gap", "1h")
@@ -72,7 +72,7 @@ def write_ratings(path, *, times: bool) -> None:
 @pytest.mark.parametrize(("times", "check"), [(False, "order"), (True, "training")])
 def test_the_gate_of_the_commands_sees_what_go_sees(tmp_path, monkeypatch, times, check):
     """Rows in no order of time, and training that the clock ended: before, `go` knew of them and `lpi gate` did not."""
-    monkeypatch.setattr(import_module("localpolicy.study.jobs"), "cores", lambda: 1)
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     if check == "training":
         whole, hurry = Config.trained_with, {"minutes": 1e-6 / 60}
         monkeypatch.setattr(

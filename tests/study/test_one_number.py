@@ -184,7 +184,7 @@ def test_a_sweep_shows_of_its_policy_what_evaluate_and_compare_show(shown, study
 def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, tmp_path, monkeypatch):
     """Each figure equal wherever it appears: `go`, `gate`, `evaluate` and `compare` of the very same runs."""
     monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
-    monkeypatch.setattr("localpolicy.study.jobs.cores", lambda: 1)
+    monkeypatch.setattr("localpolicy.runtime.processes.cores", lambda: 1)
     small = ("train.epochs=1", "model.width=8", "train.batch_size=64", "train.device=cpu")
     rewards = ("--rewards", "purchase=1.0,click=0.2", "--yes")
     done = lpi(

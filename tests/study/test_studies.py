@@ -9,7 +9,6 @@ from localpolicy.errors import TrainingError
 from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import Config
 from localpolicy.study import arms, jobs
-from localpolicy.study import measured as one_arm
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import seed_mean
 from localpolicy.training.train import training
@@ -31,7 +30,7 @@ def shop(tmp_path_factory):
 @pytest.fixture
 def order(monkeypatch):
     """What ended when: trainings, and evaluations of a split."""
-    ends, evaluated = [], one_arm.measure
+    ends, evaluated = [], jobs.measure
 
     def noted(data, run, config, **how):
         if not run.finished:
@@ -44,7 +43,7 @@ def order(monkeypatch):
         return evaluated(candidate, *given, config=config, **options)
 
     monkeypatch.setattr(jobs, "training", noted)
-    monkeypatch.setattr(one_arm, "measure", measured)
+    monkeypatch.setattr(jobs, "measure", measured)
     return ends
 
 

@@ -397,7 +397,7 @@ def test_an_arm_without_its_positions_is_not_measured(swept, tmp_path, monkeypat
 
     options = {"over": ["beta=1"], "seeds": 1, "out": tmp_path / "out"}
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
-        patch.setattr("localpolicy.study.measured.save_positions", full)
+        patch.setattr("localpolicy.study.jobs.save_positions", full)
         again(swept, **options)
     assert not list((tmp_path / "out").rglob("arm.json"))
     assert again(swept, **options).chosen is not None

@@ -28,9 +28,10 @@ from localpolicy.measure.evaluate import world_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
+from localpolicy.runtime.processes import in_processes
 from localpolicy.study.grid import Point
-from localpolicy.study.jobs import Job, different, in_processes, refuse_other
-from localpolicy.study.measured import SPLITS, Measured, Task, measure_all, networks_of
+from localpolicy.study.jobs import Job, Task, different, measure_all, networks_of, refuse_other
+from localpolicy.study.measured import SPLITS, Measured
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)

@@ -31,8 +31,8 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, write_text
 from localpolicy.runtime.folders import remove_abandoned
+from localpolicy.runtime.processes import cores
 from localpolicy.settings import Settings
-from localpolicy.study.jobs import cores
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer

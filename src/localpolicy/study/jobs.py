@@ -1,45 +1,40 @@
-"""Many runs, several at a time: one process per core, one thread each. What is done already is not done again.
+"""What one process does: train a run, and measure it as an arm. What is done already is not done again.
 
-On a GPU several processes share the device; under MPS their steps run side by side.
+figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
+figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-import os
-import signal
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
-from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
-from types import FrameType
-from typing import TypeVar
+from typing import Any, NamedTuple
 
-import torch
-
-from localpolicy import plugins
 from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError, RunError, Stopped, TrainingError
+from localpolicy.errors import RunError, TrainingError
+from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
+from localpolicy.measure.estimate import as_json
+from localpolicy.measure.evaluate import measure, world_of
+from localpolicy.measure.evaluate import settings_of as evaluation_settings
+from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.score import device_of
+from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import give_back_memory
-from localpolicy.runtime.interrupt import heard
+from localpolicy.runtime.files import write_json
+from localpolicy.runtime.processes import in_processes
+from localpolicy.simulation.truth import load_world
+from localpolicy.study.measured import SPLITS, save_positions
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import tidy, training
+from localpolicy.training.validation import ON_A_GPU
 
 LOG = logging.getLogger(__name__)
-Task = TypeVar("Task")
-Outcome = TypeVar("Outcome")
-MOST = 8  # processes that are started unasked
-LOOK_EVERY = 0.5  # seconds between looks at whether a signal came
-LONGEST_END = 30.0  # seconds that a process has for its last step and for saving
-GO_ON = "What was done is saved: the same command goes on."
 
 
 @dataclass(frozen=True)
@@ -52,12 +47,7 @@ class Job:
     config: Config
 
 
-def train_all(
-    jobs: Sequence[Job],
-    *,
-    processes: int | None = None,
-    label: str = "",
-) -> dict[str, Run]:
+def train_all(jobs: Sequence[Job], *, processes: int | None = None, label: str = "") -> dict[str, Run]:
     """Train what is not finished, going on where a run stopped; by name, in the order given.
 
     A finished run is taken as it is, and refused where its settings or its data were others. Small networks gain
@@ -84,175 +74,6 @@ def train_all(
             f"{len(failed)} of {len(jobs)} runs could not be trained; the others are finished.\n{lines}"
         )
     return {job.name: Run(job.out) for job in jobs}
-
-
-def cores() -> int:
-    """Cores this process may use, within reason."""
-    free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(free, MOST))
-
-
-def in_processes(
-    work: Callable[[Task], Outcome],
-    tasks: Sequence[Task],
-    *,
-    processes: int | None = None,
-    deadline: float | None = None,
-) -> Iterator[tuple[Task, Outcome]]:
-    """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
-
-    Tasks in a deque may grow while this goes on: a caller that is told of an outcome may add what follows from it.
-    `processes` are by default one per core. A single one is this one: nothing is gained by another.
-    """
-    waiting = tasks if isinstance(tasks, deque) else deque(tasks)
-    count = min(processes or cores(), len(waiting))
-    if count <= 1 and threading.current_thread() is threading.main_thread():  # signals reach no other
-        yield from _here(work, waiting, deadline)
-        return
-    pool = ProcessPoolExecutor(
-        count, mp_context=get_context("spawn"), initializer=_begin, initargs=(plugins.named_modules(),)
-    )
-    with pool, _terminated_as_interrupted() as terminated:
-        at_work: dict[Future[Outcome], Task] = {}
-        try:
-            while waiting or at_work:
-                while waiting and len(at_work) < count:
-                    task = waiting.popleft()
-                    at_work[pool.submit(_done, work, task, deadline)] = task
-                ended = wait(at_work, timeout=LOOK_EVERY, return_when=FIRST_COMPLETED).done
-                if terminated():
-                    raise KeyboardInterrupt
-                for future in ended:
-                    yield at_work.pop(future), future.result()
-        except BaseException as error:
-            if terminated():
-                _end_all(pool)
-            pool.shutdown(wait=True, cancel_futures=True)
-            if isinstance(error, KeyboardInterrupt):
-                raise _asked() from None
-            if isinstance(error, BrokenProcessPool):
-                lack = (
-                    "a process was killed, perhaps because memory ran out: use fewer processes. (A script of your own "
-                    "must start its work under `if __name__ == '__main__':`.)"
-                )
-                raise RunError(f"{lack} {GO_ON}") from None
-            raise
-
-
-def _here(
-    work: Callable[[Task], Outcome], tasks: deque[Task], deadline: float | None
-) -> Iterator[tuple[Task, Outcome]]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # as in a process of its own, so that the bytes are the same
-    try:
-        while tasks:
-            task = tasks.popleft()
-            yield task, _done(work, task, deadline)
-    except KeyboardInterrupt:
-        raise _asked() from None
-    finally:
-        torch.set_num_threads(threads)
-
-
-@contextmanager
-def _terminated_as_interrupted() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself.
-
-    Yields whether a SIGTERM came. The handler raises nothing: an exception inside the pool, while it starts a process,
-    would leave one that nobody ends.
-    """
-    came: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        if number != signal.SIGTERM or len(came) > 1:
-            raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, note) for number in heard() if number != signal.SIGINT}
-    try:
-        yield lambda: signal.SIGTERM in came
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _end_all(pool: ProcessPoolExecutor) -> None:
-    """Ask every process to end, and do not wait for one that does not: what it had saved is there.
-
-    A training hears it, finishes its step and saves; it may then wait for work that the pool no longer gives.
-    """
-    pool.shutdown(wait=False, cancel_futures=True)
-    children = active_children()
-    for child in children:
-        child.terminate()
-    until = time.monotonic() + LONGEST_END
-    for child in children:
-        child.join(max(until - time.monotonic(), 0.0))
-        if child.is_alive():
-            child.kill()
-
-
-def _begin(modules: Sequence[str]) -> None:
-    """What each process does first; it knows what the user named in the one that started it."""
-    for module in modules:
-        with suppress(ConfigError):  # it is gone since: a run that needs it says so
-            plugins.load(module)
-    torch.set_num_threads(1)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _done(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
-    """What comes of a task, unless the deadline comes first."""
-    try:
-        with _alarm(deadline):
-            return work(task)
-    except Stopped:  # a training says how to go on with it alone
-        raise (_out_of_time() if deadline is not None and time.time() >= deadline else _asked()) from None
-    finally:
-        give_back_memory()
-
-
-@contextmanager
-def _alarm(deadline: float | None) -> Iterator[None]:
-    """At the deadline the block is asked to stop."""
-    if deadline is None:
-        yield
-        return
-    if time.time() >= deadline:
-        raise _out_of_time()
-    signal.signal(signal.SIGALRM, _ask_to_stop)
-    signal.setitimer(signal.ITIMER_REAL, max(deadline - time.time(), 1e-3))  # 0 would mean never
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _ask_to_stop(number: int, frame: FrameType | None) -> None:
-    """Training takes an interrupt as a wish: it finishes its step and saves. Anything else can just stop."""
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler) or handler is signal.default_int_handler:
-        raise _out_of_time()
-    handler(signal.SIGINT, frame)
-
-
-def _asked() -> Stopped:
-    return Stopped(f"stopped, as asked. {GO_ON}")
-
-
-def _out_of_time() -> Stopped:
-    return Stopped(f"time limit reached. {GO_ON}")
-
-
-def _end_with_parent() -> None:
-    """A killed parent must not leave processes behind that write into its folders."""
-    parent = parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
 
 
 def train_job(job: Job, *, towers: Path | None = None) -> str | None:
@@ -285,3 +106,90 @@ def different(first: Config, second: Config) -> str | None:
             if not computed and getattr(getattr(first, name), key) != there:
                 return f"{name}.{key} ({value}, now {there})"
     return None
+
+
+# ---------------------------------------------------------------------- measured
+
+
+@dataclass(frozen=True)
+class Task:
+    """One arm for one process."""
+
+    job: Job
+    figures: Path | None = None  # None: trained alone
+    against: tuple[Path, ...] = ()
+    given: bool = False  # a run of the user's: measured as it is
+    keep: str = "runs"
+    imputation: Path | None = None
+    truth: bool = False
+    exclude_seen: bool = False
+    towers: Path | None = None  # networks that arms share which differ in the dial alone
+
+
+class Outcome(NamedTuple):
+    """What came of a task."""
+
+    failed: str | None = None  # why it could not be trained
+    held: bool = False  # trained, but its references are not there yet
+
+
+def networks_of(task: Task) -> str:
+    """What decides the networks of an arm that has a dial; of any other arm, all there is."""
+    config = task.job.config
+    undialled = config.objective.undialled()
+    if undialled is None or task.given:
+        return task.job.name
+    config = config.model_copy(update={"objective": undialled})
+    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+
+
+def measure_all(tasks: Sequence[Task]) -> list[Outcome]:
+    """Arms of the same networks, in turn; these go when all are done."""
+    outcomes = [_measure_one(task) for task in tasks]
+    for towers in {task.towers for task in tasks if task.towers is not None}:
+        shutil.rmtree(towers, ignore_errors=True)
+    return outcomes
+
+
+def _measure_one(task: Task) -> Outcome:
+    """Train one arm; measure it if its references are there."""
+    job, data = task.job, Prepared(task.job.data)
+    config = resolve(job.config, data)
+    about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
+    failed = None if task.given else train_job(job, towers=task.towers)
+    if failed is not None and task.figures is not None:
+        write_json(task.figures / "arm.json", {**about, "failed": failed})
+    if failed is not None or task.figures is None:
+        return Outcome(failed)
+    if not all(Run(path).finished for path in task.against):
+        return Outcome(held=True)
+    run, device = Run(job.out), config.train.device
+    give_back_memory()  # training needs other sizes than measuring
+    candidate = open_run(run, job.name, device=device)
+    references = [open_run(Run(path), path.name, device=device) for path in task.against]
+    refuse_incomparable([candidate, *references])
+    imputation = None if task.imputation is None else imputation_at(task.imputation, data)
+    for split in SPLITS:
+        asked = {"split": split, "exclude_seen": task.exclude_seen}
+        settings = evaluation_settings(asked, candidate.facts["train.min_history"])
+        if device_of(candidate.policy).type == "cuda":
+            settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
+        # The references are measured against each other once, not beside every arm: hence no floor.
+        options: dict[str, Any] = {"config": settings, "imputation": imputation, "floor": False}
+        evaluation = measure(candidate, data, references, window=window_of(candidate), **options)
+        about[split] = evaluation.to_dict()
+    if task.truth and (world := world_of(data, None)) is not None:
+        about["truth"] = as_json(true_value(candidate.policy, load_world(world)))
+    save_positions(evaluation.scores, task.figures / "test.parquet")
+    curve = run.metrics()
+    manifest = {key: value for key, value in run.manifest.items() if key != "data"}
+    about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
+    about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
+    about["against"] = [
+        {**as_json(reference.origin), "weights": Run(path).manifest["policy_sha256"]}
+        for reference, path in zip(references, task.against, strict=True)
+    ]
+    write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
+    if task.keep == "figures" and not task.given:
+        shutil.rmtree(job.out)
+    return Outcome()

@@ -34,10 +34,11 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied
+from localpolicy.runtime.processes import in_processes
 from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
 from localpolicy.study.demo import SCENARIOS, PolicySpec
-from localpolicy.study.jobs import Job, in_processes, refuse_other, train_job
+from localpolicy.study.jobs import Job, refuse_other, train_job
 from localpolicy.study.rounds import Loop, Round, RoundMeasure, world_of
 from localpolicy.study.settings import LoopConfig
 from localpolicy.training.checks import check_data

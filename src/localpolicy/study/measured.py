@@ -1,4 +1,4 @@
-"""One arm: trained and measured in a process of its own, and read back from its files; one policy over its seeds.
+"""What is known of an arm, read back from its files, and of one policy over its seeds.
 
 figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
 figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
@@ -6,38 +6,23 @@ figures/<arm>/test.parquet   of each test position: sequence, event, repeat, ran
 
 from __future__ import annotations
 
-import hashlib
 import math
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
-from localpolicy.measure.evaluate import measure, world_of
-from localpolicy.measure.evaluate import settings_of as evaluation_settings
-from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.score import device_of
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, mean_estimate, t_quantile
 from localpolicy.measure.summary import Scores, groups
-from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
-from localpolicy.runtime.devices import give_back_memory
-from localpolicy.runtime.files import whole_file, write_json
-from localpolicy.simulation.truth import load_world
-from localpolicy.study.jobs import Job, train_job
-from localpolicy.training.setup import resolve
-from localpolicy.training.validation import ON_A_GPU
+from localpolicy.runtime.files import whole_file
 
 SPLITS = ("validation", "test")
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
@@ -224,90 +209,3 @@ def save_positions(scores: Scores, path: Path) -> None:
         pq.write_table(
             pa.table(columns), partial, compression="zstd", use_dictionary=["event"], column_encoding=encoding
         )
-
-
-# ---------------------------------------------------------------------- in a process
-
-
-@dataclass(frozen=True)
-class Task:
-    """One arm for one process."""
-
-    job: Job
-    figures: Path | None = None  # None: trained alone
-    against: tuple[Path, ...] = ()
-    given: bool = False  # a run of the user's: measured as it is
-    keep: str = "runs"
-    imputation: Path | None = None
-    truth: bool = False
-    exclude_seen: bool = False
-    towers: Path | None = None  # networks that arms share which differ in the dial alone
-
-
-class Outcome(NamedTuple):
-    """What came of a task."""
-
-    failed: str | None = None  # why it could not be trained
-    held: bool = False  # trained, but its references are not there yet
-
-
-def networks_of(task: Task) -> str:
-    """What decides the networks of an arm that has a dial; of any other arm, all there is."""
-    config = task.job.config
-    undialled = config.objective.undialled()
-    if undialled is None or task.given:
-        return task.job.name
-    config = config.model_copy(update={"objective": undialled})
-    return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
-
-
-def measure_all(tasks: Sequence[Task]) -> list[Outcome]:
-    """Arms of the same networks, in turn; these go when all are done."""
-    outcomes = [_measure_one(task) for task in tasks]
-    for towers in {task.towers for task in tasks if task.towers is not None}:
-        shutil.rmtree(towers, ignore_errors=True)
-    return outcomes
-
-
-def _measure_one(task: Task) -> Outcome:
-    """Train one arm; measure it if its references are there."""
-    job, data = task.job, Prepared(task.job.data)
-    config = resolve(job.config, data)
-    about: dict[str, Any] = {"name": job.name, "data": data.digest, "config": config.model_dump(mode="json")}
-    failed = None if task.given else train_job(job, towers=task.towers)
-    if failed is not None and task.figures is not None:
-        write_json(task.figures / "arm.json", {**about, "failed": failed})
-    if failed is not None or task.figures is None:
-        return Outcome(failed)
-    if not all(Run(path).finished for path in task.against):
-        return Outcome(held=True)
-    run, device = Run(job.out), config.train.device
-    give_back_memory()  # training needs other sizes than measuring
-    candidate = open_run(run, job.name, device=device)
-    references = [open_run(Run(path), path.name, device=device) for path in task.against]
-    refuse_incomparable([candidate, *references])
-    imputation = None if task.imputation is None else imputation_at(task.imputation, data)
-    for split in SPLITS:
-        asked = {"split": split, "exclude_seen": task.exclude_seen}
-        settings = evaluation_settings(asked, candidate.facts["train.min_history"])
-        if device_of(candidate.policy).type == "cuda":
-            settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
-        # The references are measured against each other once, not beside every arm: hence no floor.
-        options: dict[str, Any] = {"config": settings, "imputation": imputation, "floor": False}
-        evaluation = measure(candidate, data, references, window=window_of(candidate), **options)
-        about[split] = evaluation.to_dict()
-    if task.truth and (world := world_of(data, None)) is not None:
-        about["truth"] = as_json(true_value(candidate.policy, load_world(world)))
-    save_positions(evaluation.scores, task.figures / "test.parquet")
-    curve = run.metrics()
-    manifest = {key: value for key, value in run.manifest.items() if key != "data"}
-    about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
-    about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in curve]
-    about["against"] = [
-        {**as_json(reference.origin), "weights": Run(path).manifest["policy_sha256"]}
-        for reference, path in zip(references, task.against, strict=True)
-    ]
-    write_json(task.figures / "arm.json", about)  # last: an arm without it is not measured
-    if task.keep == "figures" and not task.given:
-        shutil.rmtree(job.out)
-    return Outcome()
