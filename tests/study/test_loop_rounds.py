@@ -16,8 +16,7 @@ from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop import write_loop
-from localpolicy.report.loop_words import loop_verdict, summary, symptoms, trajectories
+from localpolicy.report.loop import Trajectory, loop_verdict, trajectories, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
@@ -175,7 +174,7 @@ def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
     }
     assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
     values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
-    rounds, _ = trajectories(result)[result.arms[0].name]
+    rounds = trajectories(result)[0].rounds
     assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
     rows = [row for row in result.measurements if (row.policy, row.round, row.figure) == ("mle", 1, "J(π)")]
     assert [(row.seed, row.mean) for row in rows] == [(None, rounds[1]["J(π)"].mean), (0, values[0]), (1, values[1])]
@@ -287,27 +286,26 @@ def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share:
     ],
 )
 def test_every_sign_of_collapse_is_named(last, kinds):
-    rounds = [figures(0.5), figures(0.6), last]
-    assert [one.kind for one in symptoms(rounds, {})] == kinds
-    text = summary("ips", rounds, symptoms(rounds, {}))
-    assert ("Nothing went wrong." in text) == (not kinds)
+    ips = Trajectory("ips", [figures(0.5), figures(0.6), last])
+    assert [one.kind for one in ips.symptoms] == kinds
+    assert ("Nothing went wrong." in ips.summary()) == (not kinds)
 
 
 def test_a_fall_within_its_interval_is_not_called_one():
     def unsure(value: float):
         return {**figures(value), "J(π)": Interval(value, value - 0.1, value + 0.1)}
 
-    assert symptoms([unsure(0.5), unsure(0.6), unsure(0.55)], {}) == []
+    assert Trajectory("ips", [unsure(0.5), unsure(0.6), unsure(0.55)]).symptoms == []
 
 
 def test_a_fall_is_told_even_if_the_end_is_better():
-    (one,) = symptoms([figures(0.5), figures(0.8), figures(0.6), figures(0.85)], {})
+    (one,) = Trajectory("ips", [figures(0.5), figures(0.8), figures(0.6), figures(0.85)]).symptoms
     assert one.said == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
 
 
 def test_the_verdict_names_who_lost():
     good, bad = [figures(0.5), figures(0.7)], [figures(0.5), figures(0.4)]
-    text = loop_verdict({"lpi": (good, symptoms(good, {})), "ips": (bad, symptoms(bad, {}))})
+    text = loop_verdict([Trajectory("lpi", good), Trajectory("ips", bad)])
     assert text.startswith("After 1 round lpi earns most: J 0.7000, +40% against the first policy, at JS 0.10 from it.")
     assert text.endswith("ips ends below where it began.")
 

@@ -34,8 +34,7 @@ def loop(
     **settings: Any,
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
-    from localpolicy.report.loop import loop_tables, write_loop
-    from localpolicy.report.loop_words import summary, trajectories
+    from localpolicy.report.loop import loop_tables, trajectories, write_loop
     from localpolicy.study.loop import loop as run
     from localpolicy.study.settings import loop_config
 
@@ -44,6 +43,6 @@ def loop(
     contents = write_loop(result, out, json=json)
     for table in loop_tables(result, narrow=True):
         show(table)
-    for name, trajectory in trajectories(result).items():
-        console().print(f"  {summary(name, *trajectory)}", highlight=False)
+    for arm in trajectories(result):
+        console().print(f"  {arm.summary()}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)
