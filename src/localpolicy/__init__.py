@@ -45,7 +45,7 @@ _HOMES = {
     "localpolicy.report.demo": ("demo",),
     "localpolicy.report.doctor": ("doctor",),
     "localpolicy.report.go": ("go",),
-    "localpolicy.report.paper_files": ("paper",),
+    "localpolicy.report.paper": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.extend": ("extend",),
     "localpolicy.runs.run": ("Run",),
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from localpolicy.report.demo import demo as demo
     from localpolicy.report.doctor import doctor as doctor
     from localpolicy.report.go import go as go
-    from localpolicy.report.paper_files import paper as paper
+    from localpolicy.report.paper import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.extend import extend as extend

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localpolicy.report.paper_files import paper
+from localpolicy.report.paper import paper
 from localpolicy.study.grid import Point
 from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
 from localpolicy.study.settings import WHAT
@@ -52,8 +52,8 @@ def test_ratings():
 @pytest.mark.parametrize("fast", [False, True])
 def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
     """Figures have one seed, and finer grids than the table."""
-    monkeypatch.setattr("localpolicy.report.paper_files.studies", lambda config, out, what: [])
-    monkeypatch.setattr("localpolicy.report.paper_files.made", lambda what, recipe, studies, out: recipe)
+    monkeypatch.setattr("localpolicy.report.paper.studies", lambda config, out, what: [])
+    monkeypatch.setattr("localpolicy.report.paper.made", lambda what, recipe, studies, out: recipe)
     found = {what: paper(what, out=tmp_path, fast=fast) for what in WHAT if what != "table2"}
     seeds = {"table3": 3, "figure-breakdown": 3, "table1": 1, "figure-beta": 1, "figure-lambda": 1}
     assert {what: recipe.seeds for what, recipe in found.items()} == (dict.fromkeys(found, 1) if fast else seeds)

@@ -10,8 +10,7 @@ from shop_logs import from_markdown, measured, write_shop
 
 from localpolicy.measure.significance import paired
 from localpolicy.report.page import tables_page
-from localpolicy.report.paper import claims, main_table, our_gains, table3_tables
-from localpolicy.report.paper_claims import findings
+from localpolicy.report.paper_table3 import claims, findings, main_table, our_gains, table3_tables
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Study
 from localpolicy.study.grid import Point

@@ -22,18 +22,9 @@ from localpolicy.measure.metrics import metric
 from localpolicy.measure.significance import holm, paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.page import MISSING, tables_page
-from localpolicy.report.paper import (
-    breakdown_tables,
-    choices,
-    dial_tables,
-    main_table,
-    table1_tables,
-    table2_table,
-    table3_tables,
-)
-from localpolicy.report.paper_claims import findings
-from localpolicy.report.paper_files import draw
-from localpolicy.report.paper_files import made as made_and_written
+from localpolicy.report.paper import breakdown_tables, dial_tables, draw, table1_tables, table2_table
+from localpolicy.report.paper import made as made_and_written
+from localpolicy.report.paper_table3 import choices, findings, main_table, table3_tables
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
@@ -259,12 +250,12 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.report.paper_claims.paired_family",
+            "localpolicy.report.paper_table3.paired_family",
             lambda values, p=p: dict.fromkeys(values, SimpleNamespace(difference=0.1, se=0.05, sign=int(p < 0.05))),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.report.paper_claims.paired_family",
+        "localpolicy.report.paper_table3.paired_family",
         lambda values: dict.fromkeys(values, SimpleNamespace(difference=-0.1, se=0.05, sign=0)),
     )
     assert findings(table)[0].holds is None
@@ -298,9 +289,9 @@ def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
         svg, png = draw(figure, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
-    monkeypatch.setattr("localpolicy.report.paper_files.can_draw", lambda: False)
+    monkeypatch.setattr("localpolicy.report.paper.can_draw", lambda: False)
     assert draw(shown, folder / "pictures", "none") == []
-    assert messages("localpolicy.report.paper_files") == [MISSING]
+    assert messages("localpolicy.report.paper") == [MISSING]
 
 
 def test_the_breakdown_is_by_events_per_sequence(made):
@@ -338,7 +329,7 @@ def test_pictures_are_among_what_was_written(made, tmp_path, messages):
     folder, data, _ = made
     studies = [(data, study(data, folder / "out"))]
     made_and_written("figure-beta", replace(RECIPE, seeds=1), studies, tmp_path)
-    (said,) = messages("localpolicy.report.paper_files")
+    (said,) = messages("localpolicy.report.paper")
     for form in ("json", "md", "tex", "html", "svg", "png"):
         assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
 

@@ -30,7 +30,7 @@ app = typer.Typer(
 def _verb(what: str) -> Callable[..., None]:
     @takes(Fields("localpolicy.study.settings:fields_of", of=what))
     def verb(out: Out, **settings: Any) -> None:
-        from localpolicy.report.paper_files import paper
+        from localpolicy.report.paper import paper
 
         result = paper(what, out=out, **settings)
         write_and_print(result.tables, None, json=None, markdown=None, latex=None)
