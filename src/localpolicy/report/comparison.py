@@ -19,18 +19,18 @@ from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, as_json
-from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.score import Deployable
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.page import write_report
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
 
 BINS = 60  # of the divergence's histogram
+
+Names = Mapping[str, str]  # what a policy is called on the page, where that is not its run's name
+Bars = Sequence[tuple[float, float, int]]  # of a histogram: from, to, contexts
 
 
 def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
@@ -63,20 +63,21 @@ def comparison_section(
     def named(rows: Iterable[Measurement]) -> list[Measurement]:
         return [row._replace(policy=names.get(row.policy, row.policy)) for row in rows]
 
-    first, bins = comparison.evaluations[0], _bins(comparison)
+    first = comparison.evaluations[0]
     named_k = any("@" in column for column in comparison.columns)  # then every k is shown
     at_k = [f"{group}.{name}" for group in comparison.events or ["all"] for name in AT_K] if named_k else []
+    said = {column: column.replace(".", " ", 1) for column in (*comparison.columns, *first.rewards, *at_k)}
     section = Section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
         policies=[
-            _info(evaluation, candidate, bins, names, base)
-            for evaluation, candidate in zip(comparison.evaluations, comparison.candidates, strict=True)
+            _info(candidate, bars, names, base)
+            for candidate, bars in zip(comparison.candidates, _histograms(comparison), strict=True)
         ],
         measurements=named(comparison.measurements),
         segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.main)),
-        columns={column: _words(column) for column in (*comparison.columns, *first.rewards)},
-        at_k={column: _words(column) for column in at_k},
+        columns={column: said[column] for column in (*comparison.columns, *first.rewards)},
+        at_k={column: said[column] for column in at_k},
         main=comparison.main,
         gains={names.get(name, name): gains for name, gains in comparison.gains.items()},
         unseen_by_js=[names.get(name, name) for name in comparison.unseen_by_js],
@@ -95,32 +96,26 @@ def comparison_section(
 # ---------------------------------------------------------------------- one policy
 
 
-def _info(
-    evaluation: Evaluation, candidate: Candidate, bins: np.ndarray, names: Names, base: Path | None
-) -> PolicyInfo:
-    trained = _of_run(candidate.run, candidate.policy, base) if candidate.run and candidate.run.started else {}
-    return PolicyInfo(
-        names.get(evaluation.name, evaluation.name), candidate.origin.objective,
-        js_histogram=_histogram(evaluation, bins), **trained,
-    )  # fmt: skip
-
-
-def _of_run(run: Run, policy: Deployable, base: Path | None) -> dict[str, Any]:
-    """What the run says of its training."""
-    manifest, curve, objective = run.manifest, run.metrics(), run.config.objective
-    selected = manifest["selected"]
+def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> PolicyInfo:
+    """Who it is, and what its run says of its training."""
+    info = PolicyInfo(names.get(candidate.name, candidate.name), candidate.origin.objective, js_histogram=bars)
+    run = candidate.run
+    if run is None or not run.started:
+        return info
+    manifest, curve, selected = run.manifest, run.metrics(), run.manifest["selected"]
     inside = base is not None and run.folder.is_relative_to(base)
-    return {
-        "beta": getattr(policy, "beta", None) or objective.beta_of(manifest),
-        "weights": run.selected_metrics()["weights"],
+    return replace(
+        info,
+        beta=getattr(candidate.policy, "beta", None) or run.config.objective.beta_of(manifest),
+        weights=run.selected_metrics()["weights"],
         # The stages of a closed form have figures of their own, which no axis shares with the policies' figure.
-        "curve": [line for line in curve if "stage" not in line],
-        "stages": _stages(manifest, curve),
-        "selected_epoch": selected["epoch"],
-        "selected_by": selected["by"],
-        "run": str(run.folder.relative_to(base) if base is not None and inside else run.folder),
-        "digest": manifest["policy_sha256"],
-    }
+        curve=[line for line in curve if "stage" not in line],
+        stages=_stages(manifest, curve),
+        selected_epoch=selected["epoch"],
+        selected_by=selected["by"],
+        run=str(run.folder.relative_to(base) if base is not None and inside else run.folder),
+        digest=manifest["policy_sha256"],
+    )
 
 
 def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> dict[str, StageCurve]:
@@ -133,21 +128,14 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
     return stages
 
 
-def _bins(comparison: Comparison) -> np.ndarray:
-    """Bins for all policies, from 0 to the largest JS; equal steps in √JS, so that small values are resolved."""
-    furthest = [js.max() for evaluation in comparison.evaluations if (js := evaluation.js) is not None]
-    last = float(max(furthest, default=0.0)) or 1.0
-    return np.append(
-        np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2, last
-    )  # exactly: rounding may put the square of a root below it
-
-
-def _histogram(evaluation: Evaluation, bins: np.ndarray) -> list[tuple[float, float, int]]:
-    js = evaluation.js
-    if js is None:
-        return []
-    counts, _ = np.histogram(js, bins)
-    return [(float(a), float(b), int(n)) for a, b, n in zip(bins[:-1], bins[1:], counts, strict=True)]
+def _histograms(comparison: Comparison) -> list[Bars]:
+    """JS over the contexts of each policy. Bins are the same for all; equal steps in √JS resolve small values."""
+    every = [evaluation.js for evaluation in comparison.evaluations]
+    last = float(max((js.max() for js in every if js is not None), default=0.0)) or 1.0
+    edges = np.linspace(0.0, np.sqrt(last), BINS + 1)[:-1] ** 2
+    bins = np.append(edges, last).tolist()  # exactly: rounding may put the square of a root below it
+    counts = [[] if js is None else np.histogram(js, bins)[0].tolist() for js in every]
+    return [list(zip(bins[:-1], bins[1:], each, strict=True)) if each else [] for each in counts]
 
 
 # ---------------------------------------------------------------------- all of them
@@ -196,16 +184,11 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         "▲ and ▼ at metrics": "paired t-test by sequence, p < .05, Holm-corrected over all marks of the table",
         "data digest": data.digest[:16],
     }
-    for candidate in [*comparison.candidates, *_unmeasured(comparison)]:
-        if candidate.run is not None and candidate.run.started:
-            name = names.get(candidate.name, candidate.name)
-            facts[f"settings of {name}"] = _changed(candidate.run.config)
+    every = {candidate.name: candidate.run for candidate in (*comparison.candidates, *comparison.references)}
+    for name, run in every.items():
+        if run is not None and run.started:
+            facts[f"settings of {names.get(name, name)}"] = _changed(run.config)
     return facts
-
-
-def _unmeasured(comparison: Comparison) -> list[Candidate]:
-    measured = {candidate.name for candidate in comparison.candidates}
-    return [reference for reference in comparison.references if reference.name not in measured]
 
 
 def _changed(config: Config) -> str:
@@ -222,17 +205,10 @@ def _changed(config: Config) -> str:
     )
 
 
-def _words(column: str) -> str:
-    """purchase.nDCG@20 as people say it."""
-    return column.replace(".", " ", 1)
-
-
 # ---------------------------------------------------------------------- what μ̂ and π would show
 
 
 SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
-
-Names = Mapping[str, str]  # what a policy is called on the page, where that is not its run's name
 
 
 def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[SampleLists]:

@@ -15,17 +15,7 @@ from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
 from localpolicy.report.numbers import NOTHING, decimals, known, number
-from localpolicy.report.table import (
-    Cell,
-    Column,
-    Mark,
-    Table,
-    best_cell,
-    interval_cell,
-    number_cell,
-    share_cell,
-    word_cell,
-)
+from localpolicy.report.table import Cell, Column, Mark, Table, best_cell, interval_cell, number_cell, share_cell
 
 BETTER = Mark("▲", "better, beyond chance", "up")
 WORSE = Mark("▼", "worse, beyond chance", "down")
@@ -71,7 +61,7 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
     foot = []
     if section.logging_value is not None and "true J" in shown:
         level = interval_cell(section.logging_value, decimals(_means(section, "true J")))
-        foot = [[word_cell("the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
+        foot = [[Cell("the logging policy μ", value="the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
     note = _page_note(section, shown)
     return side_by_side("Policies side by side", names, shown, lambda *of: _page_cell(section, *of), note, foot)
 
@@ -80,21 +70,19 @@ def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
     """Every policy at k = 5, 10 and 20."""
     note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
     columns = {figure: Column(said) for figure, said in section.at_k.items()}
-
-    def cell(policy: str, figure: str) -> Cell:
-        return interval_cell(section.figure(policy, figure), decimals(_means(section, figure)))
-
-    return side_by_side("Ranking at k = 5, 10 and 20", names, columns, cell, note)
+    title = "Ranking at k = 5, 10 and 20"
+    return side_by_side(title, names, columns, lambda *of: _page_cell(section, *of, marked=False), note)
 
 
-def _page_cell(section: Section, policy: str, figure: str) -> Cell:
+def _page_cell(section: Section, policy: str, figure: str, *, marked: bool = True) -> Cell:
     if figure.startswith("coverage"):
         return share_cell(section.mean(policy, figure))
     if figure == "entropy":
         return number_cell(section.mean(policy, figure), decimals(_means(section, figure), 3))
     # A difference has as many decimals as the values it comes from.
     digits = decimals(_means(section, "true J" if figure == "true gain" else figure))
-    return interval_cell(section.figure(policy, figure), digits, _mark(section, policy, figure))
+    mark = _mark(section, policy, figure) if marked else None
+    return interval_cell(section.figure(policy, figure), digits, mark)
 
 
 def _means(section: Section, figure: str) -> list[float | None]:
@@ -145,8 +133,7 @@ def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
     weighed = {policy.name: policy for policy in section.policies if policy.weights}
     if not weighed:
         return None
-    held = {key for policy in weighed.values() for key in policy.weights}
-    columns = {key: column for key, column in WEIGHTS.items() if key in held}
+    columns = {key: each for key, each in WEIGHTS.items() if any(key in policy.weights for policy in weighed.values())}
     if any(policy.selected_epoch is not None for policy in weighed.values()):
         columns = {"epoch": Column("epoch kept"), **columns}
 
@@ -173,12 +160,14 @@ def sources_table(section: Section) -> Table | None:
     if not rows:
         return None
     columns = [Column(name, numeric=False) for name in ("policy", "epoch kept by", "run", "digest of its weights")]
-    body = [[word_cell(row.name), Cell(row.selected_by or NOTHING), _code(row.run), _code(row.digest)] for row in rows]
+    body = [
+        [
+            Cell(row.name, value=row.name), Cell(row.selected_by or NOTHING),
+            *(Cell(text, value=text, code=True) if text else Cell(NOTHING) for text in (row.run, row.digest)),
+        ]
+        for row in rows
+    ]  # fmt: skip
     return Table("Runs behind the policies", columns, body)
-
-
-def _code(content: str | None) -> Cell:
-    return Cell(content, value=content, code=True) if content else Cell(NOTHING)
 
 
 # ---------------------------------------------------------------------- on a terminal and in files
@@ -221,13 +210,14 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
     if not any("@" in column for column in comparison.columns):
         return []
     groups, rows = comparison.events or ["all"], []
+    several = len(groups) > 1
     for group in groups:
-        means = {name: [each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K}
-        for place, evaluation in enumerate(comparison.evaluations):
-            figures = [best_cell(mean[place], mean) for mean in means.values()]
-            rows.append([Cell(evaluation.name), *([Cell(group)] if len(groups) > 1 else []), *figures])
-    heads = ["policy", *(["positions"] if len(groups) > 1 else []), *AT_K]
-    of = "" if len(groups) > 1 else f", {groups[0]}"
+        means = [[each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K]
+        for evaluation, *figures in zip(comparison.evaluations, *means, strict=True):
+            best = map(best_cell, figures, means)
+            rows.append([Cell(evaluation.name), *([Cell(group)] if several else []), *best])
+    heads = ["policy", *(["positions"] if several else []), *AT_K]
+    of = "" if several else f", {groups[0]}"
     return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
 
 
@@ -247,12 +237,10 @@ def _comparison_note(comparison: Comparison) -> str:
     measured = [evaluation.divergence for evaluation in comparison.evaluations if evaluation.divergence is not None]
     if measured:
         names = sorted({reference.name for each in measured for reference in each.references})
-        floor = (
-            "noise floor unknown: it needs two mle runs that differ in their seed alone"
-            if comparison.floor is None
-            else f"noise floor {comparison.floor.mean:.3f}"
-        )
-        parts.append(f"JS against {', '.join(names)} ({floor}).")
+        floor = "unknown: it needs two mle runs that differ in their seed alone"
+        if comparison.floor is not None:
+            floor = f"{comparison.floor.mean:.3f}"
+        parts.append(f"JS against {', '.join(names)} (noise floor {floor}).")
     parts += [f"Note: {note}." for note in comparison.notes]
     return " ".join(parts)
 
@@ -296,8 +284,8 @@ def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
 
     def cell(policy: str, label: str) -> Cell:
         bucket = by_label[label]
-        every = [estimate.mean for estimate in bucket.means.values()]
-        return best_cell(bucket.means[policy].mean, every, bucket.stars if bucket.best == policy else "")
+        means = {name: estimate.mean for name, estimate in bucket.means.items()}
+        return best_cell(means[policy], [*means.values()], bucket.stars if bucket.best == policy else "")
 
     return side_by_side(title, names, heads, cell, note)
 

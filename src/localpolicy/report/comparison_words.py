@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
-from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
@@ -18,27 +16,17 @@ from localpolicy.report.numbers import decimals, fixed, interval_text, known, pe
 TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
 LARGEST = "the larger mean"
+TITLE = "Policies compared"
 
 
 def comparison_claims(comparison: Comparison, section: Section) -> list[Claim]:
     """The questions to ask before an online test, each with its answer."""
-    best = max(section.policies, key=lambda policy: main_value(section, policy))
+    best = section.best(section.policies)
     claims = [_is_better(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
     claims += [*_seen_by_js(section), *_features(comparison, section), *_alike(comparison)]
     claims += [_enough_weight(section)] if any(policy.weights for policy in section.policies) else []
     true = [policy for policy in section.policies if section.figure(policy.name, "true J")]
     return [*claims, _metric_picks_truth(section, best, true)] if len(true) > 1 else claims
-
-
-def main_value(section: Section, policy: PolicyInfo) -> float:
-    """The figure that decides; a missing one counts as the lowest."""
-    mean = section.mean(policy.name, section.main)
-    return mean if mean is not None and known(mean) else float("-inf")
-
-
-def is_simple(policy: PolicyInfo) -> bool:
-    """Whether it is a simple baseline."""
-    return policy.objective in BASELINES
 
 
 def _is_better(comparison: Comparison, section: Section, best: PolicyInfo) -> Claim:
@@ -60,27 +48,26 @@ def _is_better(comparison: Comparison, section: Section, best: PolicyInfo) -> Cl
 
 
 def _has_moved(section: Section, best: PolicyInfo) -> Claim:
-    claim, js, floor = (
-        f"{best.name} differs from the log by more than seed noise", section.figure(best.name, "JS"), section.floor,
-    )  # fmt: skip
+    js, floor = section.figure(best.name, "JS"), section.floor
     if js is None:
-        return Claim("JS", BEYOND, None, claim, "no reference was given")
-    if floor is None:
+        because = "no reference was given"
+    elif floor is None:
         because = f"JS {interval_text(js)}; the noise is unknown without a second mle seed"
-        return Claim("JS", BEYOND, None, claim, because)
-    digits = decimals([js.mean, floor.mean])
-    because = f"JS {interval_text(js, digits)}, noise {interval_text(floor, digits)}"
+    else:
+        digits = decimals([js.mean, floor.mean])
+        because = f"JS {interval_text(js, digits)}, noise {interval_text(floor, digits)}"
+    claim = f"{best.name} differs from the log by more than seed noise"
     return Claim("JS", BEYOND, beyond_floor(js, floor), claim, because)
 
 
 def _beats_simple(section: Section) -> list[Claim]:
-    simple = [policy for policy in section.policies if is_simple(policy)]
-    trained = [policy for policy in section.policies if not is_simple(policy)]
+    simple = [policy for policy in section.policies if policy.objective in BASELINES]
+    trained = [policy for policy in section.policies if policy.objective not in BASELINES]
     if not simple or not trained:
         return []
-    strongest = max(simple, key=lambda policy: main_value(section, policy))
-    level = main_value(section, strongest)
-    below = [policy.name for policy in trained if main_value(section, policy) <= level]
+    strongest = section.best(simple)
+    level = section.decisive(strongest)
+    below = [policy.name for policy in trained if section.decisive(policy) <= level]
     because = f"{strongest.name} has {section.said(section.main)} {short(level)}"
     because += f"; below or level with it: {', '.join(below)}" if below else "; every trained policy is above it"
     claim = "every trained policy ranks above the simple baselines"
@@ -95,9 +82,9 @@ def _seen_by_js(section: Section) -> list[Claim]:
         return []
     js = ", ".join(f"{policy.name} has JS {short(section.mean(policy.name, 'JS'), 2)}" for policy in missed)
     noise = "" if section.floor is None else f" (noise {short(section.floor.mean, 2)})"
-    ranks = ", ".join(short(main_value(section, policy)) for policy in missed)
+    ranks = ", ".join(short(section.decisive(policy)) for policy in missed)
     because = (
-        f"{js}{noise}, but a {section.said(section.main)} of {ranks} against {short(main_value(section, base))} of "
+        f"{js}{noise}, but a {section.said(section.main)} of {ranks} against {short(section.decisive(base))} of "
         f"{base.name}: JS hardly sees the order of the first few items"
     )
     return [Claim("JS", TESTED, False, "JS alone shows which policies resemble the log", because)]
@@ -122,9 +109,10 @@ def _features(comparison: Comparison, section: Section) -> list[Claim]:
 
 def _alike(comparison: Comparison) -> list[Claim]:
     """A finding only where the policies differ in more than what is compared."""
+    if not comparison.notes:
+        return []
     claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"
-    because = ". ".join(comparison.notes)
-    return [Claim("settings", "all are equal", False, claim, because)] if comparison.notes else []
+    return [Claim("settings", "all are equal", False, claim, ". ".join(comparison.notes))]
 
 
 def _enough_weight(section: Section) -> Claim:
@@ -151,48 +139,56 @@ def _metric_picks_truth(section: Section, best: PolicyInfo, true: list[PolicyInf
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     """In words for the person who decides, not for the one who trains."""
     base, policies = _baseline(section), section.policies
+    simple = [policy for policy in policies if policy.objective in BASELINES]
     imitators = [candidate.estimates_logging for candidate in comparison.candidates]
-    rivals = [each for each, imitates in zip(policies, imitators, strict=True) if not (imitates or is_simple(each))]
+    rivals = [
+        policy
+        for policy, imitates in zip(policies, imitators, strict=True)
+        if not imitates and policy.objective not in BASELINES
+    ]
     if base is None or not rivals:
         return _nothing_to_compare(section)
-    best = max(rivals, key=lambda policy: main_value(section, policy))
-    baselines = [policy for policy in policies if is_simple(policy)]
-    simple = max(baselines, key=lambda policy: main_value(section, policy), default=None)
+    best, strongest = section.best(rivals), section.best(simple) if simple else None
     gain = section.gains.get(best.name, {}).get(section.main)
-    numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
-    if simple is not None and main_value(section, simple) > main_value(section, best):
-        return _screen(_simple_wins(section, simple, best), numbers, _after_simple(simple))
-    if gain is None:
+    if strongest is not None and section.decisive(strongest) > section.decisive(best):
+        levels = [short(section.decisive(each)) for each in (best, strongest)]
+        sentence = (
+            f"No trained policy ranks above {strongest.name}, a simple baseline: {section.said(section.main)} "
+            f"{levels[0]} of {best.name} against {levels[1]}."
+        )
+        step = (
+            f"Deploy none of the trained policies yet. Use {strongest.name}, or improve the training (more epochs, a "
+            "wider or tied model), until a trained policy is above it."
+        )
+    elif gain is None:
         sentence = f"Whether {best.name} is better than {base.name}, which imitates the log, cannot be said."
-        return _screen(sentence, numbers, "The findings say why, and how to make the two comparable.")
-    if gain.sign == 0:
+        step = "The findings say why, and how to make the two comparable."
+    elif gain.sign == 0:
         sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
         step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
-        return _screen(sentence, numbers, step)
-    if gain.sign < 0:
+    elif gain.sign < 0:
         sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
-        return _screen(sentence, numbers, step)
-    sentence = f"{best.name} is better than {base.name}, which imitates the log: {_change(section, best, base, gain)}."
-    return _screen(f"{sentence} {_risk(section, best)}", numbers, _after_gain(comparison, section, best, base))
-
-
-def _screen(verdict: str, numbers: Sequence[KeyNumber], next_step: str) -> Contents:
-    return Contents("Policies compared", verdict, numbers=numbers, next_step=next_step)
+    else:
+        change = _change(section, best, base, gain)
+        sentence = f"{best.name} is better than {base.name}, which imitates the log: {change}. {_risk(section, best)}"
+        step = _after_gain(comparison, section, best, base)
+    numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
+    return Contents(TITLE, sentence, numbers=numbers, next_step=step)
 
 
 def _nothing_to_compare(section: Section) -> Contents:
-    best = max(section.policies, key=lambda policy: main_value(section, policy))
-    level = short(main_value(section, best))
+    best = section.best(section.policies)
+    level = short(section.decisive(best))
     sentence = f"{best.name} ranks highest, with a {section.said(section.main)} of {level}."
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
-    return _screen(sentence, [_js_number(section, best)], step)
+    return Contents(TITLE, sentence, numbers=[_js_number(section, best)], next_step=step)
 
 
 def _change(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired) -> str:
-    new, old, metric = main_value(section, best), main_value(section, base), section.said(section.main)
+    new, old, metric = section.decisive(best), section.decisive(base), section.said(section.main)
     if abs(new - old - gain.difference) > 1e-9:  # the gain is another pair of weights', which one figure kept
         return f"{metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
     digits = decimals([new])
@@ -211,20 +207,6 @@ def _risk(section: Section, best: PolicyInfo) -> str:
     if times is None:
         return "It moves away from the log."
     return f"It moves {short(times, 2)} times as far from the log as a retrained copy would."
-
-
-def _simple_wins(section: Section, simple: PolicyInfo, best: PolicyInfo) -> str:
-    return (
-        f"No trained policy ranks above {simple.name}, a simple baseline: {section.said(section.main)} "
-        f"{short(main_value(section, best))} of {best.name} against {short(main_value(section, simple))}."
-    )
-
-
-def _after_simple(simple: PolicyInfo) -> str:
-    return (
-        f"Deploy none of the trained policies yet. Use {simple.name}, or improve the training (more epochs, a wider or "
-        "tied model), until a trained policy is above it."
-    )
 
 
 def _after_gain(comparison: Comparison, section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
@@ -288,9 +270,10 @@ def _last_number(section: Section, best: PolicyInfo, base: PolicyInfo) -> KeyNum
         logged = section.logging_value.mean
         top = max(gains, key=lambda name: gains[name].mean)
         most = "the most of all." if top == best.name else f"{top} earns most: {gains[top].mean / logged:+.0%}."
-        gain = gains[best.name]
+        caution = "" if gains[best.name].sign else " (its interval holds 0)"
         name = f"true reward of {best.name} over the log's policy"
-        return KeyNumber(f"{gain.mean / logged:+.0%}", name, _truth(gain, most))
+        meaning = f"The simulated world knows it{caution}; {most}"
+        return KeyNumber(f"{gains[best.name].mean / logged:+.0%}", name, meaning)
     coverage = f"coverage@{section.lists}"
     meaning = (
         f"{base.name} reaches {percent(section.mean(base.name, coverage))}. Far less means that everybody is shown the "
@@ -298,11 +281,6 @@ def _last_number(section: Section, best: PolicyInfo, base: PolicyInfo) -> KeyNum
     )
     name = f"of the catalogue is in some list of {section.lists} of {best.name}"
     return KeyNumber(percent(section.mean(best.name, coverage)), name, meaning)
-
-
-def _truth(gain: Interval, most: str) -> str:
-    caution = "" if gain.low > 0 or gain.high < 0 else " (its interval holds 0)"
-    return f"The simulated world knows it{caution}; {most}"
 
 
 def _baseline(section: Section) -> PolicyInfo | None:

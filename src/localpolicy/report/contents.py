@@ -17,7 +17,8 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -100,6 +101,15 @@ class Section:
     def said(self, name: str) -> str:
         """A figure as people say it: purchase nDCG@20."""
         return self.columns.get(name, name)
+
+    def decisive(self, policy: PolicyInfo) -> float:
+        """Its figure that decides; a missing one counts as the lowest."""
+        mean = self.mean(policy.name, self.main)
+        return mean if mean is not None and math.isfinite(mean) else -math.inf
+
+    def best(self, among: Iterable[PolicyInfo]) -> PolicyInfo:
+        """The policy whose figure that decides is the largest."""
+        return max(among, key=self.decisive)
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""

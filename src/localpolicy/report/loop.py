@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from localpolicy import __version__
-from localpolicy.measure.estimate import Measurement, as_json
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
+from localpolicy.measure.estimate import Measurement, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.numbers import NOTHING, joined, percent, with_interval
 from localpolicy.report.page import write_report

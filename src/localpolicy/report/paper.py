@@ -21,8 +21,8 @@ from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
 from localpolicy.study.paper_data import DataSet, data_sets, studies
 from localpolicy.study.paper_recipe import SYMBOLS, TUNED, Recipe
-from localpolicy.study.settings import paper_config
 from localpolicy.study.paper_tables import DIALLED, EVENTS, FIGURES, PaperTable, dial_figure, table1, table3
+from localpolicy.study.settings import paper_config
 
 LOG = logging.getLogger(__name__)
 DIALS = {  # the setting a figure turns, and where it does by default

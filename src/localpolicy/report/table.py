@@ -199,11 +199,6 @@ def cells(*values: str) -> list[Cell]:
     return [Cell(value) for value in values]
 
 
-def word_cell(text: str) -> Cell:
-    """Text that a page can sort by."""
-    return Cell(text, value=text)
-
-
 def number_cell(value: float | None, digits: int) -> Cell:
     """One number."""
     return Cell(fixed(value, digits), value=value if known(value) else None)
