@@ -34,10 +34,11 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.judge.gate_answers import Choices, choices_of, of_the_log, snips
 from localpolicy.measure.baselines import BASELINES
-from localpolicy.measure.score import Deployable, score
+from localpolicy.measure.score import score
 from localpolicy.measure.significance import paired
 from localpolicy.measure.summary import Scores, reward_weighted
 from localpolicy.measure.truth import agent, histories, world_numbers
+from localpolicy.model.histories import Deployable
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreWorld, write_prepared
 from localpolicy.simulation.shop import Agent, StoreConfig

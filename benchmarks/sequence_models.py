@@ -35,7 +35,7 @@ from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.recorded import read_recorded
-from localpolicy.measure.score import Deployable
+from localpolicy.model.histories import Deployable
 from localpolicy.runs.config import config_of
 from localpolicy.training.train import train
 

@@ -139,8 +139,6 @@ def test_estimated_propensities_stand_for_logged_ones_where_named(runs, tmp_path
 def test_data_that_moved_or_changed_is_refused(runs, tmp_path):
     world = StoreWorld(StoreConfig(items=30, categories=3), seed=0)
     write_prepared(world, tmp_path / "other", sequences=50, seed=1, interactions=True)
-    with pytest.raises(RunError, match="is not the data"):
-        open_data(Run(runs["interactions.mle0"]), tmp_path / "other")
     elsewhere = evaluate(runs["interactions.mle0"], data=tmp_path / "other", out=tmp_path / "out")
     assert any("was trained on other data" in note for note in elsewhere.settings["notes"])
     with pytest.raises(RunError, match="is not a run"):
@@ -166,12 +164,12 @@ def test_a_run_that_moved_with_its_data_finds_them(runs, tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     write_where(run, about, path="gone/data", from_run="../interactions")
-    assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+    assert open_data(Run(run)).path == tmp_path / "moved" / "interactions"
     write_where(run, about, path="gone/data")  # as older runs say it
     with pytest.raises(RunError, match="was trained on gone/data, which is not there; say where it is with data="):
-        open_data(Run(run), None)
+        open_data(Run(run))
     write_where(run, about, path=str(tmp_path / "moved" / "interactions"))
-    assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+    assert open_data(Run(run)).path == tmp_path / "moved" / "interactions"
 
 
 def test_other_data_at_either_place_are_never_taken(runs, tmp_path, monkeypatch):
@@ -181,10 +179,10 @@ def test_other_data_at_either_place_are_never_taken(runs, tmp_path, monkeypatch)
     (tmp_path / "empty").mkdir()
     for in_the_way in (other, "empty"):
         write_where(run, about, path=str(in_the_way), from_run="../interactions")
-        assert open_data(Run(run), None).path == tmp_path / "moved" / "interactions"
+        assert open_data(Run(run)).path == tmp_path / "moved" / "interactions"
     write_where(run, about, path="gone", from_run=str(other))
     with pytest.raises(RunError, match="is not the data"):
-        open_data(Run(run), None)
+        open_data(Run(run))
 
 
 def test_compare_marks_the_best_and_adds_baselines(runs):
@@ -453,4 +451,4 @@ def test_data_that_were_altered_are_not_measured_on(runs, tmp_path):
     content[-4] ^= 1  # one item is another now; the file is as long as before
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"item\.npy was altered"):
-        open_data(Run(run), tmp_path / "moved" / "interactions")
+        evaluate(run, data=tmp_path / "moved" / "interactions")

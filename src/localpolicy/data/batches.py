@@ -219,28 +219,36 @@ def _following(split: Split, context: int | None) -> Following:
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:
     """One position per history: the context that follows all of its items (item indices, most recent last)."""
     seen = torch.tensor([len(history) for history in items], dtype=torch.long)
+
+    def flat(values: list[list[int]]) -> Tensor:
+        return torch.from_numpy(np.fromiter(chain.from_iterable(values), np.int64, int(seen.sum())))
+
+    batch = batch_of_flat(flat(items), None if events is None else flat(events), seen, length=length)
+    return replace(batch, ends_only=True)
+
+
+def batch_of_flat(items: Tensor, events: Tensor | None, seen: Tensor, *, length: int) -> Batch:
+    """The same of histories that lie one after the other, `seen` [B] actions in each."""
     width = (seen + 1).clamp(max=length)  # START comes first, where it is not cut off
-    row = torch.repeat_interleave(torch.arange(len(items)), width)
+    row = torch.repeat_interleave(torch.arange(len(seen)), width)
     column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]
     step = (seen + 1 - width)[row] + column  # 0: START
     taken = (seen.cumsum(0) - seen)[row] + step - 1
 
-    def flat(values: list[list[int]], start: int) -> Tensor:
-        every = torch.from_numpy(np.fromiter(chain.from_iterable(values), np.int64, int(seen.sum())))
+    def before(values: Tensor, start: int) -> Tensor:
         begins = step == 0
-        return every[taken.masked_fill(begins, 0)].masked_fill_(begins, start) if len(every) else begins * start
+        return values[taken.masked_fill(begins, 0)].masked_fill_(begins, start) if len(values) else begins * start
 
     unknown = torch.zeros(len(row), dtype=torch.long)
     return Batch(
-        sequences=torch.arange(len(items)),
+        sequences=torch.arange(len(seen)),
         row=row,
         column=column,
-        previous_item=flat(items, START),
-        previous_event=torch.zeros_like(row) if events is None else flat(events, 0),
+        previous_item=before(items, START),
+        previous_event=torch.zeros_like(row) if events is None else before(events, 0),
         item=unknown,
         event=unknown,
         reward=torch.zeros(len(row)),
         history=step,
         scored=width.cumsum(0) - 1,
-        ends_only=True,
     )

@@ -16,10 +16,11 @@ from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor, noise_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
+from localpolicy.measure.opening import has_likeliest
 from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.measure.summary import COMPARED
 from localpolicy.results import Result
-from localpolicy.runs.run import BY_LIKELIHOOD, Run
+from localpolicy.runs.run import Run
 
 NAMED = 3  # policies in a summary
 
@@ -273,11 +274,6 @@ def like_with_like(
         )
     note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
     return Pair(likeliest(new), likeliest(old), note)
-
-
-def has_likeliest(run: Run) -> bool:
-    """Whether the weights of its best held-out likelihood were kept."""
-    return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
 
 
 def made_of(new: Run, old: Run) -> bool:

@@ -18,7 +18,7 @@ from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.claims import Claim
-from localpolicy.judge.comparison import Pair, has_likeliest, like_with_like
+from localpolicy.judge.comparison import Pair, like_with_like
 from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, choices_of, of_the_log
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
 from localpolicy.judge.gate_ranks import (
@@ -93,11 +93,14 @@ def gate(
             values=values, people=people, unseen=unseen,
         )  # fmt: skip
 
+    likeliest = partial(open_likeliest, data=prepared, split=split, device=device)
+
     def alike(by: Callable[..., Evaluation], deployed: Candidate, *pair: Evaluation) -> Pair:
-        likeliest = partial(open_likeliest, data=prepared, split=split, device=device)
         return like_with_like(candidate, deployed, (pair[0], pair[1]), lambda other: by(likeliest(other)))
 
-    estimates = [_likeliest(each, prepared, split, device) for each in references if _is_estimate(each)]
+    # Divergence from a trained policy is meant: ranks of a file or of neighbours are no probabilities. Whatever figure
+    # kept it, an estimate of the log is best by its weights of the best held-out likelihood.
+    estimates = [likeliest(each) for each in references if each.run is not None and each.run.started]
     evaluation, deployed = measured(candidate, estimates), None if old is None else measured(old)
     question = _asked(prepared, split, candidate, old, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
@@ -224,15 +227,3 @@ def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list
         known = [f"{each}.nDCG@20" for each in evaluation.metrics]
         raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
     return rules.metric, []
-
-
-def _likeliest(candidate: Candidate, data: Prepared, split: str, device: str) -> Candidate:
-    """A reference as an estimate of the log: its weights of the best held-out likelihood, whatever figure kept it."""
-    run = candidate.run
-    assert run is not None
-    return open_likeliest(candidate, data, split=split, device=device) if has_likeliest(run) else candidate
-
-
-def _is_estimate(candidate: Candidate) -> bool:
-    """Whether divergence from it is meant: a trained policy; ranks of a file or of neighbours are no probabilities."""
-    return candidate.run is not None and candidate.run.started

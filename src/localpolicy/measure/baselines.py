@@ -23,8 +23,7 @@ from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.measure.score import Deployable
-from localpolicy.model.histories import recommend_with
+from localpolicy.model.histories import Deployable, recommend_with
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import FORMAT, Origin
 from localpolicy.model.weights import load_weights, save_weights
@@ -46,17 +45,15 @@ def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *,
 SMOOTHING = 0.5  # added to every item's count, so that no item has probability 0 and log p is finite
 
 
-def target_events(data: Prepared, *, context: bool = False) -> list[int]:
-    """Codes of the events that say someone wanted an item; with `context` also those that no policy chose."""
-    unwanted = {NO_ANSWER} if context else {NO_ANSWER, CONTEXT}
-    return [code for code, name in enumerate(data.events) if name not in unwanted]
+def events_but(data: Prepared, *left_out: str) -> list[int]:
+    """Codes of the events: without NO_ANSWER those that say someone wanted an item, without CONTEXT those chosen."""
+    return [code for code, name in enumerate(data.events) if name not in left_out]
 
 
 def popularity(data: Prepared, *, shown: bool = False) -> Tensor:
     """(answers + ½) / Σ (answers + ½), over the training split: [V]; of all that was `shown`, answered or not."""
     train = data["train"].arrays
-    codes = [code for code, name in enumerate(data.events) if name != CONTEXT] if shown else target_events(data)
-    wanted = np.isin(train["event"], codes)
+    wanted = np.isin(train["event"], events_but(data, CONTEXT, *([] if shown else [NO_ANSWER])))
     counts = np.bincount(train["item"][wanted], minlength=data.n_items) + SMOOTHING
     return torch.from_numpy((counts / counts.sum()).astype(np.float32))
 
@@ -117,7 +114,7 @@ class LastItem:
     def fit(cls, data: Prepared) -> LastItem:
         """Only popularity is learned."""
         origin = Origin("last item", data.kind, data.events, None)
-        return cls(popularity(data), target_events(data, context=True), origin, data.catalogue)
+        return cls(popularity(data), events_but(data, NO_ANSWER), origin, data.catalogue)
 
     def logits(self, batch: Batch) -> Logits:
         """One exception per row."""
@@ -146,7 +143,7 @@ class ItemNeighbours:
     @classmethod
     def fit(cls, data: Prepared, *, neighbours: int = 100) -> ItemNeighbours:
         """Count which items share sequences of the training split."""
-        codes = target_events(data, context=True)
+        codes = events_but(data, NO_ANSWER)
         return cls(
             similar=similarity(_memberships(data, codes), neighbours=neighbours),
             share=popularity(data),
@@ -195,18 +192,14 @@ def _memberships(data: Prepared, codes: list[int]) -> sparse.csr_matrix:
     return counts
 
 
-KINDS: dict[str, type[Popularity] | type[LastItem] | type[ItemNeighbours]] = {
-    "popularity": Popularity,
-    "last item": LastItem,
-    "item-kNN": ItemNeighbours,
-}
+Baseline = Popularity | LastItem | ItemNeighbours
+KINDS: dict[str, type[Baseline]] = {"popularity": Popularity, "last item": LastItem, "item-kNN": ItemNeighbours}
 BASELINES: dict[str, Callable[[Prepared], Deployable]] = {name: kind.fit for name, kind in KINDS.items()}
 
 
 # ---------------------------------------------------------------------- saved, and read again
 
 
-Baseline = Popularity | LastItem | ItemNeighbours
 SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
 CALLED = {"last-item": "last item", "item-knn": "item-kNN", "itemknn": "item-kNN", "knn": "item-kNN"}  # as typed
 
@@ -273,12 +266,9 @@ def save_baseline(policy: Baseline, folder: Path) -> None:
         parts = {name: getattr(policy.similar, name) for name in ("data", "indices", "indptr")}
         tensors |= {f"similar.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
     save_weights(tensors, folder / "policy.safetensors")
-    settings = {name: getattr(policy, name) for name in _plain(type(policy))}
-    origin = policy.origin._asdict()
-    write_json(
-        folder / "policy.json",
-        {"format": FORMAT, "baseline": policy.origin.objective, "origin": origin, "settings": settings},
-    )
+    plain = [each.name for each in fields(policy) if each.name not in ("share", "similar", "origin", "items")]
+    about = {"format": FORMAT, "baseline": policy.origin.objective, "origin": policy.origin._asdict()}
+    write_json(folder / "policy.json", {**about, "settings": {name: getattr(policy, name) for name in plain}})
     with whole_file(folder / "items.parquet") as partial:
         pq.write_table(policy.items, partial)
 
@@ -305,8 +295,3 @@ def load_baseline(folder: Path | str) -> Baseline:
         data, indices, indptr = (tensors[f"similar.{name}"].numpy() for name in ("data", "indices", "indptr"))
         given["similar"] = sparse.csr_matrix((data, indices, indptr), shape=(len(items), len(items)))
     return KINDS[about["baseline"]](**given, origin=Origin(**about["origin"]), items=items)
-
-
-def _plain(kind: type) -> list[str]:
-    """The fields that are plain values."""
-    return [field.name for field in fields(kind) if field.name not in ("share", "similar", "origin", "items")]

@@ -19,8 +19,8 @@ from localpolicy.data.batches import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.score import Deployable
 from localpolicy.model.config import OF_ITEM_TABLE
+from localpolicy.model.histories import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import BY_LIKELIHOOD, LIKELIHOOD, Run
@@ -82,7 +82,7 @@ def as_list(runs: Sequence[RunLike] | RunLike) -> list[RunLike]:
 
 def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
     """The folders' names, with their parents' where two are the same; none that is `taken` already."""
-    short = [_called(run) for run in runs]
+    short = [run.folder.stem if isinstance(run, ListsInMemory) else run.folder.name or str(run.folder) for run in runs]
     often = Counter(short)
     names = [
         name if often[name] == 1 else f"{run.folder.absolute().parent.name}/{name}"
@@ -100,10 +100,6 @@ def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
             "baselines out (--no-baselines)."
         )
     return names
-
-
-def _called(run: Run) -> str:
-    return run.folder.stem if isinstance(run, ListsInMemory) else run.folder.name or str(run.folder)
 
 
 def open_run(
@@ -144,47 +140,36 @@ def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
         different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
         if different:
             lines = [f"  {name}: {first.facts[name]} and {other.facts.get(name)}" for name in different]
-            raise RunError(
-                f"{first.name} and {other.name} cannot be compared; they differ in\n"
-                + "\n".join(lines)
-                + f"\n{_remedy(first, different)}"
-            )
+            remedy = "Train both on the same prepared data with the same windows."
+            if DATA not in different:
+                wanted = {name: "null" if first.facts[name] is None else first.facts[name] for name in different}
+                asked = " ".join(f"--set {name}={value}" for name, value in wanted.items())
+                remedy = f"Positions of other windows are not the same ones. Train the other again with {asked}."
+            said = [f"{first.name} and {other.name} cannot be compared; they differ in", *lines, remedy]
+            raise RunError("\n".join(said))
         if not first.policy.items["item_id"].equals(other.policy.items["item_id"]):
             raise RunError(f"{first.name} and {other.name} cannot be compared: they know different items.")
 
 
-def _remedy(first: Candidate, different: Sequence[str]) -> str:
-    """What makes the other comparable with the first."""
-    if DATA in different:
-        return "Train both on the same prepared data with the same windows."
-    asked = " ".join(f"--set {name}={'null' if first.facts[name] is None else first.facts[name]}" for name in different)
-    return f"Positions of other windows are not the same ones. Train the other again with {asked}."
-
-
-def open_data(run: Run, data: Prepared | Path | str | None) -> Prepared:
-    """The data a run was trained on, or the same data at another place."""
-    if data is not None:
-        return _the_same(run, data)
+def open_data(run: Run) -> Prepared:
+    """The data a run was trained on, wherever of its places they lie by now."""
+    expected = run.manifest["data"]["digest"]
     problem: LocalPolicyError = RunError(
         f"{run.folder} was trained on {run.data_folders[0]}, which is not there; say where it is with --data."
     )
     for path in filter(Path.exists, run.data_folders):
         try:
-            return _the_same(run, path)
+            opened = Prepared(path)
+            if expected not in opened.digests:
+                raise RunError(
+                    f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, "
+                    f"expected {expected[:12]})."
+                )
+            opened.verify()
+            return opened
         except (RunError, DataError) as error:  # something else lies there by now
             problem = error
     raise problem
-
-
-def _the_same(run: Run, data: Prepared | Path | str) -> Prepared:
-    opened, expected = data if isinstance(data, Prepared) else Prepared(data), run.manifest["data"]["digest"]
-    if expected not in opened.digests:
-        raise RunError(
-            f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, expected "
-            f"{expected[:12]})."
-        )
-    opened.verify()
-    return opened
 
 
 def window_of(candidate: Candidate) -> WindowConfig:

@@ -20,6 +20,7 @@ from torch import Tensor
 from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.question import is_rating
 from localpolicy.measure.summary import Scores
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import whole_folder
@@ -176,7 +177,7 @@ class Imputation:
 
 def ratings_of(data: Prepared) -> Ratings:
     """Every known rating of every split, the latest where a pair was rated twice. A sequence is a user."""
-    values = np.array([_rating(name) for name in data.events])
+    values = np.array([float(name) if is_rating(name) else np.nan for name in data.events])
     if np.isnan(values).all():
         raise DataError(
             f"{data.path} holds no ratings (its events are {', '.join(data.events)}), so no reward can be imputed."
@@ -190,13 +191,6 @@ def ratings_of(data: Prepared) -> Ratings:
     _, last = np.unique((user * data.n_items + item)[::-1], return_index=True)
     chosen = len(user) - 1 - last
     return Ratings(user[chosen], item[chosen], value[chosen], len(lengths), data.n_items)
-
-
-def _rating(name: str) -> float:
-    try:
-        return float(name)
-    except ValueError:
-        return np.nan
 
 
 def impute(data: Prepared) -> Imputation:

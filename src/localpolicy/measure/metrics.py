@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from pydantic import Field, field_validator
@@ -62,22 +62,14 @@ def own_values(name: str, rank: Array, reward: Array) -> Array:
     return values
 
 
-class Metric(Protocol):
-    """A function of ranks, and of how many other items tie there."""
-
-    def __call__(self, rank: Array, tied: Array | None = None) -> Array:
-        """Its value at each rank; the mean over the places that are shared where items tie."""
-        ...
-
-
 def refuse_unknown_metric(name: str) -> None:
     """Raise where no metric has this name."""
     if name not in OWN:
         metric(name)
 
 
-def metric(name: str) -> Metric:
-    """The function that `nDCG@20` names; without @k the whole catalogue counts."""
+def metric(name: str) -> Callable[..., Array]:
+    """The function of ranks, and of how many others tie there, that `nDCG@20` names; without @k all items count."""
     match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]*))?", name)
     if not match or match[1] not in METRICS:
         raise ConfigError(f"no metric '{name}'{nearest(name.partition('@')[0], METRICS)}; write it as nDCG@20.")

@@ -33,7 +33,8 @@ from localpolicy.measure.candidates import (
 )
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.recorded import read_recorded
-from localpolicy.measure.score import Deployable, device_of
+from localpolicy.measure.score import device_of
+from localpolicy.model.histories import Deployable
 from localpolicy.model.newer_catalogue import known_history, match_items
 from localpolicy.model.policy import Origin
 from localpolicy.runs.run import BY_LIKELIHOOD, Run
@@ -120,7 +121,7 @@ def data_for(runs: Sequence[RunLike], data: Prepared | Path | str | None) -> Pre
     first = next((run for run in map(as_run, runs) if not run.folder.is_file()), None)
     if first is None:
         raise RunError("a file of lists says nothing of the log it belongs to: name the prepared data with --data.")
-    return open_data(first, None)
+    return open_data(first)
 
 
 def open_candidate(
@@ -163,13 +164,18 @@ def open_all(
 
 
 def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: str = "auto") -> Candidate:
-    """The same run with its weights of the best held-out likelihood."""
+    """The same run with its weights of the best held-out likelihood, where these were kept beside others."""
     run = candidate.run
     assert run is not None
-    if run.kept_by in BY_LIKELIHOOD:
+    if run.kept_by in BY_LIKELIHOOD or not has_likeliest(run):
         return candidate
     opened = open_candidate(run, candidate.name, data, split=split, beta=candidate.beta, likeliest=True, device=device)
     return replace(opened.candidate, name=candidate.name)
+
+
+def has_likeliest(run: Run) -> bool:
+    """Whether the weights of its best held-out likelihood were kept."""
+    return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
 
 
 def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Opened:
@@ -206,7 +212,7 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Op
 def _leaks(run: Run, data: Prepared, split: str) -> int | None:
     """Sequences of the split that the run was trained on; None where it cannot be known any more."""
     try:
-        trained, measured = open_data(run, None).sequence_ids("train"), data.sequence_ids(split)
+        trained, measured = open_data(run).sequence_ids("train"), data.sequence_ids(split)
         trained = trained if trained.type == measured.type else trained.cast(measured.type)
     except (RunError, DataError, pa.ArrowInvalid):
         return None

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch import Tensor
 
@@ -23,8 +22,8 @@ from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
 from localpolicy.measure.summary import Scores
-from localpolicy.model.histories import LONGEST
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.histories import LONGEST, Deployable
+from localpolicy.model.policy import Policy
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.types import Batch
@@ -35,20 +34,6 @@ class Scorer(Protocol):
 
     def logits(self, batch: Batch) -> Logits:
         """Unnormalised log-probabilities at the batch's positions."""
-        ...
-
-
-class Deployable(Scorer, Protocol):
-    """A scorer that knows which items it speaks of, and which events its histories hold."""
-
-    @property
-    def items(self) -> pa.Table:
-        """index, item_id, count."""
-        ...
-
-    @property
-    def origin(self) -> Origin:
-        """What it was made from."""
         ...
 
 

@@ -8,16 +8,17 @@ its histories, and it shows them with probability 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from localpolicy.catalogue.blocks import blocks_of
+from localpolicy.data.batches import batch_of_flat
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
-from localpolicy.measure.score import Deployable, context_length, device_of
+from localpolicy.measure.score import context_length, device_of
+from localpolicy.model.histories import Deployable
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
 from localpolicy.simulation.truth import EPISODES, STEPS
@@ -133,31 +134,8 @@ def histories(policy: Deployable, items: np.ndarray, events: np.ndarray, names: 
 
 def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, length: int) -> Batch:
     """One position per row: the context after the row's items [B, t] where `kept`, of which the last few count."""
-    rows = len(item)
-
-    def after_start(first: Any, values: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.full((rows, 1), first, values.dtype), values], axis=1)
-
-    tokens, events, kept = after_start(START, item), after_start(0, event), after_start(True, kept)
-    from_end = kept[:, ::-1].cumsum(1)[:, ::-1]  # 1 at the last kept token of a row
-    before = kept.cumsum(1) - 1  # actions before each token
-    kept = kept & (from_end <= length)
-    width = kept.sum(1)
-    row, _ = kept.nonzero()
-    column = np.arange(len(row)) - np.repeat(width.cumsum() - width, width)
-    nothing = torch.zeros(len(row), dtype=torch.long)
-    return Batch(
-        sequences=torch.arange(rows),
-        row=torch.from_numpy(row),
-        column=torch.from_numpy(column),
-        previous_item=torch.from_numpy(tokens[kept].astype(np.int64)),
-        previous_event=torch.from_numpy(events[kept].astype(np.int64)),
-        item=nothing,
-        event=nothing,
-        reward=torch.zeros(len(row)),
-        history=torch.from_numpy(before[kept]),
-        scored=torch.from_numpy(width.cumsum() - 1),
-    )
+    items, events = (torch.from_numpy(part[kept].astype(np.int64)) for part in (item, event))
+    return batch_of_flat(items, events, torch.from_numpy(kept.sum(1)), length=length)
 
 
 @torch.no_grad()

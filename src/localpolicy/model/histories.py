@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,9 @@ from localpolicy.errors import DataError, nearest, shown
 from localpolicy.model.lists import Lists, draw_lists, with_names
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 from localpolicy.types import Batch
+
+if TYPE_CHECKING:
+    from localpolicy.model.policy import Origin
 
 LONGEST = 1_000  # actions of a history that a policy without a network is handed
 Index = Mapping[Hashable, int]
@@ -124,8 +127,8 @@ def pairs_of(pairs: Any, histories: Any, kind: pa.DataType) -> Pairs:
     return Pairs(table, items, [given.histories[row[who]] for who in whose], events)
 
 
-class ListingPolicy(Protocol):
-    """A policy that knows its items, and the events of its histories."""
+class Deployable(Protocol):
+    """Rows over a catalogue that knows its items, and which events its histories hold: a policy, or a baseline."""
 
     @property
     def items(self) -> pa.Table:
@@ -133,8 +136,8 @@ class ListingPolicy(Protocol):
         ...
 
     @property
-    def origin(self) -> Any:
-        """With `events`, by code."""
+    def origin(self) -> Origin:
+        """What it was made from."""
         ...
 
     def logits(self, batch: Batch) -> Logits:
@@ -182,7 +185,7 @@ def batch_from(
 
 
 def lists_from(
-    policy: ListingPolicy,
+    policy: Deployable,
     batch: Batch,
     histories: Sequence[Sequence[Hashable]],
     k: int,
@@ -225,7 +228,7 @@ def answered_event(events: Sequence[str]) -> str:
     return next(name for name in events if name not in (NO_ANSWER, CONTEXT))
 
 
-def recommend_with(policy: ListingPolicy, histories: Any, k: int, *, events: Any = None, **options: Any) -> Lists:
+def recommend_with(policy: Deployable, histories: Any, k: int, *, events: Any = None, **options: Any) -> Lists:
     """Lists from a policy without a network, such as a baseline. Without `events` every item counts as wanted."""
     index, given = index_of(policy.items), histories_of(histories, policy.items["item_id"].type)
     if events is None:
