@@ -36,7 +36,7 @@ from localpolicy.judge.gate_answers import Choices, choices_of, of_the_log, snip
 from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.score import score
 from localpolicy.measure.significance import paired
-from localpolicy.measure.summary import Scores, reward_weighted
+from localpolicy.measure.summary import Scores, answered, reward_weighted
 from localpolicy.measure.truth import agent, histories, world_numbers
 from localpolicy.model.histories import Deployable
 from localpolicy.runs.config import Config
@@ -163,9 +163,9 @@ def all_figures(scores: Scores, counts: np.ndarray, ranks: float) -> dict[str, t
     return {
         "nDCG@20 of all": (ndcg, by),
         "nDCG@20 of purchases": (ndcg[bought], by[bought]),
-        "reward-weighted nDCG@20": reward_weighted(scores, "nDCG@20"),
-        "the same, MRR": reward_weighted(scores, "MRR"),
-        "the same, HR@1": reward_weighted(scores, "HR@1"),
+        "reward-weighted nDCG@20": (reward_weighted(scores, "nDCG@20"), by[answered(scores)]),
+        "the same, MRR": (reward_weighted(scores, "MRR"), by[answered(scores)]),
+        "the same, HR@1": (reward_weighted(scores, "HR@1"), by[answered(scores)]),
         "the same, new items": ((worth * ndcg)[fresh], by[fresh]),
         "nDCG@20 of purchases, new items": (ndcg[bought & fresh], by[bought & fresh]),
         "reward-weighted, by rarity^½": (rarely(0.5), by),

@@ -10,16 +10,18 @@ import pytest
 from measured import EVENTS, scores
 
 from localpolicy.errors import ConfigError
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import metric
 from localpolicy.measure.summary import (
-    average_reward,
     coverage,
+    figure,
     flat,
     groups,
     popularity,
     popularity_bands,
     ranking,
     segments,
+    shown_figures,
 )
 
 
@@ -92,7 +94,7 @@ def test_groups_hold_answers_only():
 
 def test_average_reward_pays_only_for_the_first_item():
     made = scores(item=[1, 2, 1, 0], top=[1, 1, 1, 2], reward=[1.0, 1.0, 0.2, 1.0], events=EVENTS)
-    assert average_reward(made).mean == pytest.approx((1.0 + 0.2) / 4)
+    assert figure(made, "AR@1").mean == pytest.approx((1.0 + 0.2) / 4)
 
 
 def test_coverage_and_popularity():
@@ -132,3 +134,11 @@ def test_items_that_tie_share_their_places(name):
 def test_forty_items_that_tie_are_hit_by_chance():
     """The middle of their places would say never."""
     assert metric("HR@5")(np.array([1 + 39 / 2]), np.array([39])) == pytest.approx(5 / 40)
+
+
+def test_the_values_behind_the_likelihood_are_those_of_its_figure():
+    """Among what could be chosen, where the log says what that was: a test of two policies is of what tables show."""
+    made = scores(logp=[-3.0, -2.0], logp_open=[-1.0, np.nan])
+    shown = shown_figures(made, np.ones(3), 1)
+    evaluation = Evaluation(name="policy", figures=shown, divergence=None, scores=made, counts=np.ones(3), settings={})
+    assert evaluation.estimate("logp").mean == evaluation.values("logp")[0].mean() == (-1.0 - 2.0) / 2

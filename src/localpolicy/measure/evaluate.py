@@ -34,7 +34,7 @@ from localpolicy.measure.opening import open_all, shared_seeds
 from localpolicy.measure.question import paid_events, question_of
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.score import Scorer, device_of, score
-from localpolicy.measure.summary import ranking, rewards, shown_figures
+from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
@@ -89,7 +89,9 @@ def measure(
         batch_size=config.batch_size,
         description=f"scoring {name}",
     )
-    figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known), **rewards(scores)}
+    earned = ("AR@1",) if scores.liked is None else ("AR@1", LIKED, AGREEMENT)
+    figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known)}
+    figures |= {each: figure(scores, each) for each in earned}
     if imputation is not None:
         figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
     largest = max(data.manifest["rewards"].values(), default=None)

@@ -26,16 +26,13 @@ from localpolicy.measure.estimate import (
 )
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
 from localpolicy.measure.summary import (
-    AGREEMENT,
     LIKED,
     REWARDS,
     WEIGHTED,
     Scores,
     groups,
-    liking_values,
-    reward_at_1,
-    reward_weighted,
     segments,
+    values_of,
 )
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
@@ -123,27 +120,15 @@ class Evaluation(Result):
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The values behind `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and the sequence of each."""
-        if name == "AR@1":
-            return reward_at_1(self.scores), self.scores.sequence
-        if name in (LIKED, AGREEMENT):
-            here = self.positions(name)
-            return liking_values(self.scores, name)[here], self.scores.sequence[here]
-        if name in ("logp", "entropy", "JS"):
-            values = self.js if name == "JS" else getattr(self.scores, name)
-            assert values is not None, "no reference was given"
-            return values, self.scores.sequence
-        group, _, metric_name = name.rpartition(".")
-        if group == WEIGHTED:
-            return reward_weighted(self.scores, metric_name)
-        here = groups(self.scores)[group]
-        return self.scores.metric(metric_name)[here], self.scores.sequence[here]
+        if name == "JS":
+            assert self.js is not None, "no reference was given"
+            return self.js, self.scores.sequence
+        values, here = values_of(self.scores, name)
+        return values, self.scores.sequence[here]
 
     def positions(self, name: str) -> np.ndarray:
         """Which positions are behind `purchase.nDCG@20` [N]: `values` are theirs."""
-        if name in (LIKED, AGREEMENT):
-            return np.asarray(~np.isnan(liking_values(self.scores, name)))
-        group = name.rpartition(".")[0]
-        return groups(self.scores)["all" if group == WEIGHTED else group]
+        return values_of(self.scores, name)[1]
 
     @property
     def main(self) -> str:

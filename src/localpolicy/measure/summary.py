@@ -95,8 +95,14 @@ def answered(scores: Scores) -> np.ndarray:
     return np.asarray(scores.event != scores.events.index(NO_ANSWER))
 
 
-def groups(scores: Scores) -> dict[str, np.ndarray]:
-    """Which positions a ranking metric averages over: each event that answers, all of these, repeats and new."""
+COLD = "cold items"  # positions at which an item was taken that training never shows
+
+
+def groups(scores: Scores, known: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    """Which positions a ranking metric averages over: each event that answers, all of these, repeats and new.
+
+    With `known` [V], which says what training shows, also those at which a cold item was taken.
+    """
     masks = {}
     for code, name in enumerate(scores.events):
         here = scores.event == code
@@ -104,10 +110,10 @@ def groups(scores: Scores) -> dict[str, np.ndarray]:
             masks[name] = here
     every = answered(scores)
     others = (every, every & scores.repeat, every & ~scores.repeat)
-    return masks | dict(zip(WHATEVER_EVENT, others, strict=True))
-
-
-COLD = "cold items"  # positions at which an item was taken that training never shows
+    masks |= dict(zip(WHATEVER_EVENT, others, strict=True))
+    if known is not None and (cold := every & ~known[scores.item]).any():
+        masks[COLD] = cold
+    return masks
 
 
 def segments(
@@ -148,38 +154,39 @@ def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:
     return {"head": reached < HEAD, "middle": (reached >= HEAD) & (reached < MIDDLE), "tail": reached >= MIDDLE}
 
 
+# ---------------------------------------------------------------------- values per position, and figures
+
+
 WEIGHTED = "reward-weighted"  # group of a figure over all events, weighted by their rewards
+LIKED, AGREEMENT = "liked@1", "agreement"  # figures of how well what is ranked high was liked
+REWARDS = ("AR@1", LIKED, AGREEMENT, "iAR@1")  # figures in units of reward, where they are measured
 
 
-def ranking(
-    scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS, *, known: np.ndarray | None = None
-) -> dict[str, Estimate]:
-    """`purchase.nDCG@20` and so on by group of positions; of all together weighted by reward, where rewards differ.
-
-    With `known` [V], which says what training shows, also of the positions at which a cold item was taken.
-    """
-    metrics, parts = tuple(metrics), groups(scores)
-    if known is not None and (cold := answered(scores) & ~known[scores.item]).any():
-        parts[COLD] = cold
-    figures = {
-        f"{group}.{name}": mean_estimate(scores.metric(name)[here], scores.sequence[here])
-        for group, here in parts.items()
-        for name in metrics
-    }
-    if len(np.unique(scores.reward[answered(scores)])) > 1:
-        figures |= {f"{WEIGHTED}.{name}": mean_estimate(*reward_weighted(scores, name)) for name in metrics}
-    return figures
+def values_of(scores: Scores, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """The values whose mean is `purchase.nDCG@20`, `AR@1` or `logp` [n], and which positions these are [N]."""
+    group, _, metric_name = name.rpartition(".")
+    if group == WEIGHTED:
+        return reward_weighted(scores, metric_name), answered(scores)
+    if group:
+        here = groups(scores)[group]
+        return scores.metric(metric_name)[here], here
+    if name in (LIKED, AGREEMENT):
+        values = {LIKED: scores.liked, AGREEMENT: scores.agreement}[name]
+        assert values is not None, "a log of ratings"
+        return values[~np.isnan(values)], ~np.isnan(values)
+    values = scores.entropy if name == "entropy" else {"AR@1": reward_at_1, "logp": likelihood}[name](scores)
+    return values, np.ones(len(scores), dtype=bool)
 
 
-def reward_weighted(scores: Scores, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """r m / mean(|r|) at what was answered, m being a metric such as nDCG@20; and the sequence of each [n].
+def reward_weighted(scores: Scores, name: str) -> np.ndarray:
+    """r m / mean(|r|) at what was answered [n], m being a metric such as nDCG@20.
 
     Its mean is Σ r m / Σ |r|: one figure for events of different worth, at the prices of the rewards.
     """
     here = answered(scores)
     reward = scores.reward[here].astype(np.float64)
     scale = float(np.abs(reward).mean()) if len(reward) else 1.0
-    return scores.metric(name)[here] * reward / (scale or 1.0), scores.sequence[here]
+    return np.asarray(scores.metric(name)[here] * reward / (scale or 1.0))
 
 
 def reward_at_1(scores: Scores) -> np.ndarray:
@@ -187,42 +194,32 @@ def reward_at_1(scores: Scores) -> np.ndarray:
     return np.asarray(scores.reward * (scores.top == scores.item), dtype=np.float64)
 
 
-LIKED, AGREEMENT = "liked@1", "agreement"  # figures of how well what is ranked high was liked
-REWARDS = ("AR@1", LIKED, AGREEMENT, "iAR@1")  # figures in units of reward, where they are measured
+def likelihood(scores: Scores) -> np.ndarray:
+    """log π(a|x) of what was logged, among what could be chosen as far as the log says what that was."""
+    return (
+        scores.logp if scores.logp_open is None else np.where(np.isnan(scores.logp_open), scores.logp, scores.logp_open)
+    )
 
 
-def liking_values(scores: Scores, name: str) -> np.ndarray:
-    """Values of `liked@1` or `agreement` at each position; NaN where there is nothing to compare."""
-    values = {LIKED: scores.liked, AGREEMENT: scores.agreement}[name]
-    assert values is not None, "a log of ratings"
-    return values
+def figure(scores: Scores, name: str) -> Estimate:
+    """The mean of the values called `purchase.nDCG@20`, `AR@1` (r · 1[a = argmax π]), `logp` or `entropy`."""
+    values, here = values_of(scores, name)
+    return mean_estimate(values, scores.sequence[here])
 
 
-def average_reward(scores: Scores) -> Estimate:
-    """AR@1 = mean of r · 1[a = argmax π]."""
-    return mean_estimate(reward_at_1(scores), scores.sequence)
-
-
-def rewards(scores: Scores) -> dict[str, Estimate]:
-    """What a policy earns at the logged actions, by name; and how it was liked, where the log has ratings."""
-    figures = {"AR@1": average_reward(scores)}
-    for name in (LIKED, AGREEMENT) if scores.liked is not None else ():
-        there = ~np.isnan(values := liking_values(scores, name))
-        figures[name] = mean_estimate(values[there], scores.sequence[there])
+def ranking(
+    scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS, *, known: np.ndarray | None = None
+) -> dict[str, Estimate]:
+    """`purchase.nDCG@20` and so on by group of positions; of all together weighted by reward, where rewards differ."""
+    metrics = tuple(metrics)
+    figures = {
+        f"{group}.{name}": mean_estimate(scores.metric(name)[here], scores.sequence[here])
+        for group, here in groups(scores, known).items()
+        for name in metrics
+    }
+    if len(np.unique(scores.reward[answered(scores)])) > 1:
+        figures |= {f"{WEIGHTED}.{name}": figure(scores, f"{WEIGHTED}.{name}") for name in metrics}
     return figures
-
-
-def likelihood(scores: Scores) -> Estimate:
-    """Mean log π(a|x) of what was logged, among what could be chosen as far as the log says what that was."""
-    logp = scores.logp
-    if scores.logp_open is not None:
-        logp = np.where(np.isnan(scores.logp_open), logp, scores.logp_open)
-    return mean_estimate(logp, scores.sequence)
-
-
-def entropy(scores: Scores) -> Estimate:
-    """Mean -Σ_a π log π: a policy that has collapsed has nearly none."""
-    return mean_estimate(scores.entropy, scores.sequence)
 
 
 def coverage(shown: np.ndarray) -> float:
@@ -242,8 +239,8 @@ COMPARED = ("entropy", "coverage@{lists}")  # of these figures, what a compariso
 def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, Estimate | float]:
     """What a policy would show, by name. A figure named here is in the long table, in JSON and on the terminal."""
     return {
-        "logp": likelihood(scores),
-        "entropy": entropy(scores),
+        "logp": figure(scores, "logp"),
+        "entropy": figure(scores, "entropy"),
         "coverage@1": coverage(np.bincount(scores.top, minlength=len(counts))),
         f"coverage@{lists}": coverage(scores.shown),
         f"popularity@{lists}": popularity(scores.shown, counts),
@@ -252,5 +249,5 @@ def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, E
 
 def flat(scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS) -> dict[str, float]:
     """`purchase.nDCG@20`, ..., `AR@1`, `logp` as plain numbers, for selection and logs."""
-    named = {**ranking(scores, metrics), "AR@1": average_reward(scores), "logp": likelihood(scores)}
+    named = ranking(scores, metrics) | {name: figure(scores, name) for name in ("AR@1", "logp")}
     return {name: value.mean for name, value in named.items()}
