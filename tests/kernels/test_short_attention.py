@@ -27,15 +27,15 @@ def padded_attention(qkv, layout, heads):
     return layout.flatten(mixed.transpose(1, 2).flatten(2))
 
 
-@pytest.mark.parametrize("heads", [1, 3])
+@pytest.mark.parametrize(("width", "heads"), [(12, 1), (12, 3), (100, 1)])  # 100: more columns than are read at a time
 @pytest.mark.parametrize("widths", [(1,), (5, 1, 20, 0, 17), (3, 33)], ids=str)
-def test_it_is_attention_on_a_padded_block(widths, heads):
+def test_it_is_attention_on_a_padded_block(widths, width, heads):
     from localpolicy.kernels.attention import short_attention
 
     layout = layout_of(*widths)
     generator = torch.Generator().manual_seed(0)
-    start = torch.randn(sum(widths), 3 * 12, generator=generator).to(DEVICE)
-    upstream = torch.randn(sum(widths), 12, generator=generator).to(DEVICE)
+    start = torch.randn(sum(widths), 3 * width, generator=generator).to(DEVICE)
+    upstream = torch.randn(sum(widths), width, generator=generator).to(DEVICE)
     found = []
     for attend in (
         lambda qkv: short_attention(

@@ -1,7 +1,7 @@
 """Causal attention over short histories, on flat tokens: one program per sequence and head.
 
 A padded block would hold three times as many tokens as there are, and attention over it takes a dozen launches; here a
-sequence's queries, keys and values fit into registers, so both directions are one kernel each. Backward forms the
+sequence's probabilities fit into registers, so both directions are one kernel each. Backward forms the
 probabilities again, and drops the same ones: what is dropped follows from a seed that forward drew.
 """
 
@@ -15,23 +15,35 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+COLUMNS = 64  # of a head at a time: 128 of queries, keys and values together would not fit into registers
+
+
+@triton.jit
+def _place(token, inside, head, start, ROW: tl.constexpr, WIDTH: tl.constexpr, DC: tl.constexpr):
+    """Where DC columns of a head lie in rows of ROW numbers, and which of them are there: [TP, DC] each."""
+    d = start + tl.arange(0, DC)
+    return token[:, None] * ROW + head * WIDTH + d[None], inside[:, None] & (d < WIDTH)[None]
+
+
+@triton.jit
+def _scores(left, right, token, inside, head, LEFT: tl.constexpr, RIGHT: tl.constexpr, WIDTH: tl.constexpr,
+            TP: tl.constexpr, DP: tl.constexpr, DC: tl.constexpr):  # fmt: skip
+    """left · rightᵀ of a head: [TP, TP]."""
+    scores = tl.zeros((TP, TP), tl.float32)
+    for start in range(0, DP, DC):
+        at, ok = _place(token, inside, head, start, LEFT, WIDTH, DC)
+        a = tl.load(left + at, mask=ok, other=0.0).to(tl.float32)
+        at, ok = _place(token, inside, head, start, RIGHT, WIDTH, DC)
+        b = tl.load(right + at, mask=ok, other=0.0).to(tl.float32)
+        scores += tl.dot(a, tl.trans(b), input_precision="tf32x3")
+    return scores
+
 
 @triton.jit
 def _probabilities(
-    q,
-    k,
-    t,
-    width,
-    sequence,
-    head,
-    seed,
-    site,
-    SCALE: tl.constexpr,
-    RATE: tl.constexpr,
-    HEADS: tl.constexpr,
-    TP: tl.constexpr,
-):
-    scores = tl.dot(q, tl.trans(k), input_precision="tf32x3") * SCALE
+    scores, t, width, sequence, head, seed, site,
+    RATE: tl.constexpr, HEADS: tl.constexpr, TP: tl.constexpr,
+):  # fmt: skip
     seen = (t[None] <= t[:, None]) & (t[None] < width)
     scores = tl.where(seen, scores, -1e30)
     e = tl.exp(scores - tl.max(scores, 1)[:, None])
@@ -47,51 +59,52 @@ def _probabilities(
 def _forward(
     qkv, first, stop, seed, out, site,
     D: tl.constexpr, HEADS: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr, TP: tl.constexpr, DP: tl.constexpr,
+    DC: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0)
     head = tl.program_id(1)
     begin = tl.load(first + sequence)
     width = tl.load(stop + sequence) - begin
     t = tl.arange(0, TP)
-    d = tl.arange(0, DP)
-    inside = (t < width)[:, None] & (d < D // HEADS)[None]
-    token = (begin + t)[:, None]
-    at = token * (3 * D) + head * (D // HEADS) + d[None]
-    q = tl.load(qkv + at, mask=inside, other=0.0).to(tl.float32)
-    k = tl.load(qkv + at + D, mask=inside, other=0.0).to(tl.float32)
-    v = tl.load(qkv + at + 2 * D, mask=inside, other=0.0).to(tl.float32)
-    p, kept = _probabilities(q, k, t, width, sequence, head, seed, site, SCALE, RATE, HEADS, TP)
-    mixed = tl.dot(p * kept, v, input_precision="tf32x3")
-    tl.store(out + token * D + head * (D // HEADS) + d[None], mixed, mask=inside)
+    token = begin + t
+    inside = t < width
+    scores = _scores(qkv, qkv + D, token, inside, head, 3 * D, 3 * D, D // HEADS, TP, DP, DC) * SCALE
+    p, kept = _probabilities(scores, t, width, sequence, head, seed, site, RATE, HEADS, TP)
+    p = p * kept
+    for start in range(0, DP, DC):
+        at, ok = _place(token, inside, head, start, 3 * D, D // HEADS, DC)
+        v = tl.load(qkv + 2 * D + at, mask=ok, other=0.0).to(tl.float32)
+        at, ok = _place(token, inside, head, start, D, D // HEADS, DC)
+        tl.store(out + at, tl.dot(p, v, input_precision="tf32x3"), mask=ok)
 
 
 @triton.jit(do_not_specialize=["site"])
 def _backward(
     qkv, first, stop, seed, upstream, for_qkv, site,
     D: tl.constexpr, HEADS: tl.constexpr, SCALE: tl.constexpr, RATE: tl.constexpr, TP: tl.constexpr, DP: tl.constexpr,
+    DC: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0)
     head = tl.program_id(1)
     begin = tl.load(first + sequence)
     width = tl.load(stop + sequence) - begin
     t = tl.arange(0, TP)
-    d = tl.arange(0, DP)
-    inside = (t < width)[:, None] & (d < D // HEADS)[None]
-    token = (begin + t)[:, None]
-    at = token * (3 * D) + head * (D // HEADS) + d[None]
-    q = tl.load(qkv + at, mask=inside, other=0.0).to(tl.float32)
-    k = tl.load(qkv + at + D, mask=inside, other=0.0).to(tl.float32)
-    v = tl.load(qkv + at + 2 * D, mask=inside, other=0.0).to(tl.float32)
-    g = tl.load(upstream + token * D + head * (D // HEADS) + d[None], mask=inside, other=0.0).to(tl.float32)
-    p, kept = _probabilities(q, k, t, width, sequence, head, seed, site, SCALE, RATE, HEADS, TP)
-    for_v = tl.dot(tl.trans(p * kept), g, input_precision="tf32x3")
-    for_p = tl.dot(g, tl.trans(v), input_precision="tf32x3") * kept
+    token = begin + t
+    inside = t < width
+    scores = _scores(qkv, qkv + D, token, inside, head, 3 * D, 3 * D, D // HEADS, TP, DP, DC) * SCALE
+    p, kept = _probabilities(scores, t, width, sequence, head, seed, site, RATE, HEADS, TP)
+    for_p = _scores(upstream, qkv + 2 * D, token, inside, head, D, 3 * D, D // HEADS, TP, DP, DC) * kept
     for_scores = p * (for_p - tl.sum(p * for_p, 1)[:, None]) * SCALE
-    for_q = tl.dot(for_scores, k, input_precision="tf32x3")
-    for_k = tl.dot(tl.trans(for_scores), q, input_precision="tf32x3")
-    tl.store(for_qkv + at, for_q, mask=inside)
-    tl.store(for_qkv + at + D, for_k, mask=inside)
-    tl.store(for_qkv + at + 2 * D, for_v, mask=inside)
+    p = p * kept
+    for start in range(0, DP, DC):
+        at, ok = _place(token, inside, head, start, D, D // HEADS, DC)
+        g = tl.load(upstream + at, mask=ok, other=0.0).to(tl.float32)
+        at, ok = _place(token, inside, head, start, 3 * D, D // HEADS, DC)
+        tl.store(for_qkv + 2 * D + at, tl.dot(tl.trans(p), g, input_precision="tf32x3"), mask=ok)
+        k = tl.load(qkv + D + at, mask=ok, other=0.0).to(tl.float32)
+        tl.store(for_qkv + at, tl.dot(for_scores, k, input_precision="tf32x3"), mask=ok)
+        q = tl.load(qkv + at, mask=ok, other=0.0).to(tl.float32)
+        tl.store(for_qkv + D + at, tl.dot(tl.trans(for_scores), q, input_precision="tf32x3"), mask=ok)
 
 
 class _ShortAttention(torch.autograd.Function):
@@ -107,6 +120,7 @@ class _ShortAttention(torch.autograd.Function):
             "TP": max(16, triton.next_power_of_2(columns)), "DP": max(16, triton.next_power_of_2(width // heads)),
             "num_warps": 4,
         }  # fmt: skip
+        ctx.launch["DC"] = min(COLUMNS, ctx.launch["DP"])
         out = qkv.new_empty((len(qkv), width))
         if len(qkv):
             _forward[(len(first), heads)](qkv, first, stop, seed, out, ctx.site, **ctx.launch)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.catalogue.ties import tie_bounds
-from localpolicy.kernels.tiles import SUMMED, Tile, operands, padded, splits, tile
+from localpolicy.kernels.tiles import SUMMED, VARYING, Tile, operands, padded, splits, tile
 
 LOG2E = tl.constexpr(1.4426950408889634)
 NO_ITEM = tl.constexpr(2147483647)
@@ -32,7 +32,7 @@ class Ranked(NamedTuple):
     mean: Tensor | None = None  # Σ_a p_a x_a
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _own(
     hidden, weight, bias, items, out, n_rows,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr,
@@ -56,7 +56,7 @@ def _own(
     tl.store(out + row, score, mask=row < n_rows)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _walk(
     hidden, weight, bias, items, lows, highs, aboves, tieds, tops, bearers, totals, weighteds, n_rows, n_items, part,
     D: tl.constexpr, DP: tl.constexpr, BIASED: tl.constexpr, ALL: tl.constexpr,

@@ -28,7 +28,7 @@ def _kept(seed, site, at, RATE: tl.constexpr):
     return tl.where(tl.rand(tl.load(seed) + site, at) >= RATE, 1.0 / (1.0 - RATE), 0.0)
 
 
-@triton.jit(do_not_specialize=["site"])
+@triton.jit(do_not_specialize=["n", "site"])
 def _forward(
     hidden, branch, seed, gain, shift, summed, normed, n, site,
     D: tl.constexpr, DP: tl.constexpr, ADDS: tl.constexpr, RATE: tl.constexpr, TOKENS: tl.constexpr,
@@ -50,7 +50,7 @@ def _forward(
     tl.store(normed + at, centred * scale[:, None] * g[None] + b[None], mask=inside)
 
 
-@triton.jit(do_not_specialize=["site"])
+@triton.jit(do_not_specialize=["n", "site"])
 def _backward(
     summed, seed, gain, for_summed, for_normed, for_hidden, for_branch, for_norms, n, site,
     D: tl.constexpr, DP: tl.constexpr, SUMMED: tl.constexpr, ADDS: tl.constexpr, RATE: tl.constexpr,
@@ -80,7 +80,7 @@ def _backward(
     tl.store(for_branch + at, for_x, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n"])
 def _add_rows(values, out, n, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.catalogue.softmax import Sums
-from localpolicy.kernels.tiles import BOTH, PULLED, SUMMED, VALUED, operands, padded, splits, tile
+from localpolicy.kernels.tiles import BOTH, PULLED, SUMMED, VALUED, VARYING, operands, padded, splits, tile
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -113,7 +113,7 @@ def _partial(
         tl.store(pulleds + at[:, None].to(tl.int64) * D + d[None], pulled, mask=here[:, None] & (d < D)[None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=VARYING)
 def _combine(
     tops, totals, weighteds, pulleds, hidden, weight, bias, items,
     normaliser, mean, pulled_mean, log_p, n_rows, cuts,

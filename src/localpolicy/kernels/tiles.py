@@ -11,6 +11,8 @@ from torch import Tensor
 
 from localpolicy.catalogue.logits import LinearLogits, as_type
 
+# Arguments that differ from batch to batch. Triton would compile a kernel for multiples of 16 and another for the rest.
+VARYING = ("n_rows", "cuts")
 WIDEST = 256  # the largest D whose tiles fit into registers and shared memory
 
 

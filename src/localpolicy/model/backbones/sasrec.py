@@ -19,7 +19,7 @@ WIDEST = 256  # of a row that one program of a GPU holds
 
 def _fits(steps: int, width: int) -> bool:
     """Whether a sequence's attention fits into one program on a GPU."""
-    return steps <= 64 and width <= 128
+    return steps <= 64 and width <= 256
 
 
 def attend(flat: Tensor, layout: Layout, *, heads: int, dropout: float) -> Tensor:
