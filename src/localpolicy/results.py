@@ -23,7 +23,7 @@ def tables_of(result: object) -> list[Any]:
 
 
 @singledispatch
-def write_page(result: object, path: Path) -> Path:
+def write_page(result: object, path: Path) -> object:
     """Write a result as one self-contained HTML file."""
     raise ConfigError(f"a {type(result).__name__} cannot be written as a page: import localpolicy first.")
 
@@ -51,7 +51,8 @@ class Result:
 
     def to_html(self, path: Path | str) -> Path:
         """Write the whole report as one HTML file that needs no network; return its path."""
-        return write_page(self, Path(path))
+        write_page(self, Path(path))
+        return Path(path)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"

@@ -24,7 +24,7 @@ def distill(
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Train one network that gives what a run of several networks gives, at one β."""
-    from localpolicy.report.tables import run_table
+    from localpolicy.report.results import run_table
     from localpolicy.training.distill import distill as run_it
 
     if not sys.stderr.isatty():

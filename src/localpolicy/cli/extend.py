@@ -20,7 +20,7 @@ def extend(
     force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
 ) -> None:
     """Give a run new items without training: their rows come from items like them, all others stay as they are."""
-    from localpolicy.report.tables import run_table
+    from localpolicy.report.results import run_table
     from localpolicy.runs.extend import extend as extend_run
 
     logging.getLogger("localpolicy.runs.extend").setLevel(logging.INFO)

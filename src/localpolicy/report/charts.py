@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -41,19 +41,8 @@ OTHERS = (
 )
 DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (6, 3), (2, 2), (9, 3, 2, 3), (4, 1), (12, 4), (1, 3))
 
-PATHS = {  # as the charting library draws them, in a box from -1 to 1
-    "circle": "M-1 0a1 1 0 1 0 2 0a1 1 0 1 0-2 0Z",
-    "square": "M-.85-.85h1.7v1.7h-1.7Z",
-    "diamond": "M0-1.15L.85 0 0 1.15-.85 0Z",
-    "triangle-up": "M0-.95L1 .8H-1Z",
-    "triangle-down": "M0 .95L1-.8H-1Z",
-    "triangle-right": "M.95 0L-.8 1V-1Z",
-    "triangle-left": "M-.95 0L.8 1V-1Z",
-    "cross": "M-1-.35h.65V-1h.7v.65H1v.7H.35V1h-.7V.35H-1Z",
-}
-
-
 Datum = dict[str, Any]
+MarkType = Literal["area", "line", "point", "rect", "rule", "text"]
 
 
 @dataclass(frozen=True)
@@ -77,18 +66,6 @@ class Series:
     def trained(self) -> bool:
         """Whether it has a training curve."""
         return bool(self.policy.curve or self.policy.stages)
-
-    def swatch(self, *, line: bool = False) -> str:
-        """A small inline picture of it, for tables and legends; `line` shows the dash too."""
-        stroke = f'stroke="{self.colour}" stroke-width="1.5"'
-        dash = " ".join(map(str, self.dash))
-        drawn = f'<path d="M-13 0H13" fill="none" {stroke} stroke-dasharray="{dash}"/>' if line else ""
-        box, width = ("-14 -7 28 14", 28) if line else ("-7 -7 14 14", 14)
-        return (
-            f'<svg class="swatch" viewBox="{box}" width="{width}" height="14" aria-hidden="true">{drawn}'
-            f'<path d="{PATHS[self.shape]}" transform="scale(4.5)" fill="{self.fill}" {stroke} '
-            'vector-effect="non-scaling-stroke"/></svg>'
-        )
 
 
 def all_series(contents: Contents) -> list[list[Series]]:
@@ -148,7 +125,7 @@ FILL = alt.Fill("fill:N", scale=None)
 STROKE = alt.Stroke("colour:N", scale=None)
 SHAPE = alt.Shape("shape:N", scale=None)
 DASH = alt.StrokeDash("dash:N", scale=None)
-LOOK = {"fill": FILL, "stroke": STROKE, "shape": SHAPE}  # of a policy's point
+LOOK: dict[str, Any] = {"fill": FILL, "stroke": STROKE, "shape": SHAPE}  # of a policy's point
 
 
 @dataclass(frozen=True)
@@ -202,16 +179,16 @@ def drawn(
     return spec
 
 
-def layer(name: str, data: str) -> alt.Chart:
-    """A named view of a named data set."""
-    return alt.Chart(alt.NamedData(name=data), name=name)
+def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: Any) -> alt.Chart:
+    """A named view of a named data set; with `aria` a screen reader is told of each mark."""
+    style |= {} if aria else {"aria": False}
+    return alt.Chart(alt.NamedData(name=data), name=name, mark=alt.MarkDef(type=mark, **style))
 
 
 def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
     """The name of a rule, beside it."""
     place: dict[str, Any] = {"align": align, "baseline": "top", "dx": dx, "dy": dy}
-    named: alt.Chart = layer(f"{data}_words", data).mark_text(fontStyle="italic", color=DARK, aria=False, **place)
-    return named
+    return layer(f"{data}_words", data, "text", fontStyle="italic", color=DARK, **place)
 
 
 def tips(**titles: str) -> list[alt.Tooltip]:
@@ -219,11 +196,11 @@ def tips(**titles: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(f"{name}:{'Q' if name in COUNTED else 'N'}", title=said) for name, said in titles.items()]
 
 
-def styled(name: str, data: str) -> alt.Chart:
+def styled(name: str, data: str, mark: MarkType, **style: Any) -> alt.Chart:
     """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
     fields = ["policy", "label", "colour", "fill", "shape", "dash"]
     styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=fields)
-    return layer(name, data).transform_lookup(lookup="key", from_=styles)
+    return layer(name, data, mark, **style).transform_lookup(lookup="key", from_=styles)
 
 
 def bar(figure: Interval, name: str, axis: str = "") -> Datum:

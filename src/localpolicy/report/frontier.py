@@ -152,40 +152,33 @@ def _layers(section: Section, axis: str, data: dict[str, list[Datum]], level: In
 
     layers = []
     if floor:  # a shade up to it, a rule at it, and its name
-        shade = layer("floor_shade", "floor").mark_rect(color=GREY, opacity=0.13, aria=False)
-        band = layer("floor_band", "floor").mark_rect(color=GREY, opacity=0.22, aria=False)
-        rule = layer("floor_rule", "floor").mark_rule(color=GREY, strokeWidth=1.2, aria=False)
-        name = words("floor", align="left", dx=6, dy=4)
-        layers += [
-            shade.encode(x=of_x("from"), x2="x:Q"),
-            band.encode(x=of_x("x_low"), x2="x_high:Q"),
-            rule.encode(x=of_x("x")),
-            name.encode(x=of_x("x"), y=alt.value(0), text="said:N"),
+        layers = [
+            layer("floor_shade", "floor", "rect", color=GREY, opacity=0.13).encode(x=of_x("from"), x2="x:Q"),
+            layer("floor_band", "floor", "rect", color=GREY, opacity=0.22).encode(x=of_x("x_low"), x2="x_high:Q"),
+            layer("floor_rule", "floor", "rule", color=GREY, strokeWidth=1.2).encode(x=of_x("x")),
+            words("floor", align="left", dx=6, dy=4).encode(x=of_x("x"), y=alt.value(0), text="said:N"),
         ]
     if level:
-        band = layer("level_band", "level").mark_rect(color=GREY, opacity=0.15, aria=False)
-        rule = layer("level_rule", "level").mark_rule(color=DARK, strokeDash=[5, 4], aria=False)
-        name = words("level", align="right", dx=-4, dy=5)
         layers += [
-            band.encode(y=of_y("y_low"), y2="y_high:Q"),
-            rule.encode(y=of_y("y")),
-            name.encode(y=of_y("y"), x=alt.value("width"), text="said:N"),
+            layer("level_band", "level", "rect", color=GREY, opacity=0.15).encode(y=of_y("y_low"), y2="y_high:Q"),
+            layer("level_rule", "level", "rule", color=DARK, strokeDash=[5, 4]).encode(y=of_y("y")),
+            words("level", align="right", dx=-4, dy=5).encode(y=of_y("y"), x=alt.value("width"), text="said:N"),
         ]
     x = alt.X("x:Q", scale=across, title="JS divergence from the reference μ̂, in nats")
     y = alt.Y("y:Q", scale=along, title="true expected reward J(π)" if axis == "J(π)" else axis)
     gained = any(section.figure(policy.name, "true gain") for policy in section.policies)
     tips = charts.tips(policy="policy", y_text=axis, **({"gain_text": "gain over μ"} if gained else {}), x_text="JS")
     if data["dials"]:  # lines without any point break the placing of names
-        joins = layer("dials", "dials").mark_line(strokeWidth=1.6, opacity=0.55, aria=False)
+        joins = layer("dials", "dials", "line", strokeWidth=1.6, opacity=0.55)
         layers.append(joins.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR))
-    rules = [layer(name, "points").mark_rule(strokeWidth=1.4, opacity=0.7, aria=False) for name in ("across", "along")]
-    marks = layer("points", "points").mark_point(size=95, filled=True, strokeWidth=1.6, opacity=1)
+    bars = [layer(name, "points", "rule", strokeWidth=1.4, opacity=0.7) for name in ("across", "along")]
+    marks = layer("points", "points", "point", aria=True, size=95, filled=True, strokeWidth=1.6, opacity=1)
     # The page's script finds room for each name. Policies' colours are too light for letters of this size.
-    names = layer("names", "points").mark_text(fontSize=12, color=DARK, aria=False)
+    names = layer("names", "points", "text", fontSize=12, color=DARK)
     return [
         *layers,
-        rules[0].encode(x=of_x("x_low"), x2="x_high:Q", y=y, color=COLOUR),
-        rules[1].encode(x=x, y=of_y("y_low"), y2="y_high:Q", color=COLOUR),
+        bars[0].encode(x=of_x("x_low"), x2="x_high:Q", y=y, color=COLOUR),
+        bars[1].encode(x=x, y=of_y("y_low"), y2="y_high:Q", color=COLOUR),
         marks.encode(x=x, y=y, tooltip=tips, **LOOK),
         names.encode(x=x, y=y, text="label:N"),
     ]
@@ -242,16 +235,17 @@ def histogram(section: Section, series: Sequence[Series], identity: str) -> Char
             labelBaseline="bottom", labelLimit=170, labelOverlap=False,
         ),
     )  # fmt: skip
-    bars = charts.styled("bars", "bins").mark_rect(opacity=0.8, strokeWidth=0.5, aria=False)
+    bars = charts.styled("bars", "bins", "rect", opacity=0.8, strokeWidth=0.5)
     tips = charts.tips(policy="policy", range="range", value_text="share", contexts="contexts")
     layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=COLOUR, tooltip=tips)]
     data = {"bins": [datum for datum in bins if datum["value"]], "styles": [each.datum for each in rows]}
     floor = section.floor
     if floor and known(floor.mean) and floor.mean <= furthest:
         data["floor"] = [{"from": float(floor.mean), "said": _floor_text(section)}]
-        rule = layer("floor_rule", "floor").mark_rule(color=DARK, strokeDash=[5, 4], aria=False)
-        name = words("floor", align="left", dx=6, dy=0)
-        layers += [rule.encode(x=x), name.encode(x=x, y=alt.value(0), text="said:N")]
+        layers += [
+            layer("floor_rule", "floor", "rule", color=DARK, strokeDash=[5, 4]).encode(x=x),
+            words("floor", align="left", dx=6, dy=0).encode(x=x, y=alt.value(0), text="said:N"),
+        ]
     height = round(ROW * (len(rows) + AIR))
     description = f"Histograms of the JS divergence over contexts, one row for each of {len(rows)} policies."
     caption = (

@@ -40,11 +40,11 @@ def _lines(
     near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["key"], empty=True)
     faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
     look = {**charts.LOOK, "tooltip": tips, "opacity": faded}
-    lines = styled("lines", "values").mark_line(strokeWidth=1.8, aria=False)
+    lines = styled("lines", "values", "line", strokeWidth=1.8)
     lines = lines.encode(x=x, y=y, color=charts.COLOUR, strokeDash=charts.DASH, detail="key:N", opacity=faded)
     if by == "round":
-        bands = styled("bands", "values").mark_area(opacity=0.15, aria=False)
-        dots = styled("dots", "values").mark_point(size=42, filled=True, strokeWidth=1.4, opacity=1)
+        bands = styled("bands", "values", "area", opacity=0.15)
+        dots = styled("dots", "values", "point", aria=True, size=42, filled=True, strokeWidth=1.4, opacity=1)
         layers = [
             bands.encode(x=x, y=low, y2="high:Q", color=charts.COLOUR, detail="key:N"),
             lines,
@@ -52,8 +52,8 @@ def _lines(
         ]
     else:
         data["kept"] = [datum for datum in values if datum["kept"]]
-        aims = styled("dots", "values").mark_point(size=60, opacity=0.001, filled=True, aria=False)  # to point at
-        chosen = styled("kept", "kept").mark_point(size=70, filled=True, strokeWidth=1.5)
+        aims = styled("dots", "values", "point", size=60, opacity=0.001, filled=True)  # to point at
+        chosen = styled("kept", "kept", "point", aria=True, size=70, filled=True, strokeWidth=1.5)
         layers = [
             lines,
             aims.encode(x=x, y=y, color=charts.COLOUR, tooltip=tips).add_params(near),
@@ -232,8 +232,8 @@ def _rename(part: dict[str, Any], index: int) -> None:
 
 def _picture_legend(rows: int) -> dict[str, Any]:
     y, left = alt.Y("place:O", axis=None), alt.value(8)
-    marks = layer("legend_marks", "names").mark_point(size=60, filled=True, strokeWidth=1.4, opacity=1)
-    words = layer("legend_words", "names").mark_text(align="left", dx=12, color=charts.DARK)
+    marks = layer("legend_marks", "names", "point", aria=True, size=60, filled=True, strokeWidth=1.4, opacity=1)
+    words = layer("legend_words", "names", "text", aria=True, align="left", dx=12, color=charts.DARK)
     layers = [marks.encode(x=left, y=y, **charts.LOOK), words.encode(x=left, y=y, text="label:N")]
     spec: dict[str, Any] = alt.layer(*layers).properties(width=170, height=22 * rows).to_dict()
     return {key: value for key, value in spec.items() if key not in ("$schema", "config")}
@@ -278,8 +278,9 @@ def _segment_chart(
     }
     tips = charts.tips(policy="policy", segment=by, value_text=metric or "figure", n="positions")
     scale = alt.Scale(zero=False)
-    bars = styled("bars", "values").mark_rule(strokeWidth=1.5, opacity=0.75, aria=False)
-    dots = styled("dots", "values").mark_point(size=42 if step > 7 else 24, filled=True, strokeWidth=1.4, opacity=1)
+    size = 42 if step > 7 else 24
+    bars = styled("bars", "values", "rule", strokeWidth=1.5, opacity=0.75)
+    dots = styled("dots", "values", "point", aria=True, size=size, filled=True, strokeWidth=1.4, opacity=1)
     layers = [
         bars.encode(x=alt.X("low:Q", scale=scale, title=metric), x2="high:Q", color=charts.COLOUR, **y),
         dots.encode(x=alt.X("value:Q", scale=scale), tooltip=tips, **charts.LOOK, **y),

@@ -167,7 +167,7 @@ def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, A
     from localpolicy.report.frontier import frontier, histogram
     from localpolicy.report.lines import curves, round_charts, segment_charts
 
-    names = {each.policy.name: Cell(each.policy.name, value=each.policy.name, picture=each.swatch()) for each in series}
+    names = {each.policy.name: Cell(each.policy.name, value=each.policy.name, series=each) for each in series}
     charts = {
         "frontier": [chart] if (chart := frontier(section, series, f"{name}-frontier")) else [],
         "rounds": round_charts(section, series, f"{name}-rounds"),

@@ -54,7 +54,7 @@ class Cell:
     value: float | str | None = None  # what a page sorts by
     around: str = ""  # the interval, in smaller type
     mark: Mark | None = None
-    picture: str = ""  # HTML before the text: the policy's symbol
+    series: object = None  # the policy as charts draw it: a page shows its symbol before the text
     bar: float | None = None  # a share, drawn as a bar on a page
     code: bool = False  # a path or a digest
 
