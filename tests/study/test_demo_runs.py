@@ -18,5 +18,5 @@ def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):
     monkeypatch.setattr("localpolicy.runtime.processes.cores", lambda: 1)
     module.demo(out=tmp_path / "demo")
     for arm in few.arms:
-        data = open_data(Run(tmp_path / "demo" / "bandit" / "runs" / arm.folder), None)
+        data = open_data(Run(tmp_path / "demo" / "bandit" / "runs" / arm.folder))
         assert data.path == tmp_path / "demo" / "bandit" / "data"
