@@ -9,7 +9,7 @@ import numpy as np
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.judge.gate_grounds import training_check, without_grounds
-from localpolicy.measure.question import Question
+from localpolicy.measure.metrics import Question
 from localpolicy.report.gate import gate_headline
 
 RULES = GateRules()

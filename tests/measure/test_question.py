@@ -7,7 +7,7 @@ import pytest
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.measure.question import question_of, reward_ranges
+from localpolicy.measure.metrics import question_of, reward_ranges
 
 
 def log(folder, events: list[str], rewards: list[float], *, spread: float = 0.0, propensity: float | None = None):

@@ -97,19 +97,13 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
 UNASKED = {"divergence": ("shown, not judged: no budget was set (max_js)", "how far it moves from the log")}
 
 
-def check(
-    name: str, outcome: Outcome, because: str, value: float | None = None, low: float | None = None,
-    high: float | None = None, n: int | None = None, needed: int | None = None, *, instead: str | None = None,
-    plain: str = "", unit: str = "positions",
-) -> Claim:  # fmt: skip
-    """The gate's claim called `name`."""
-    rule, claim = CHECKS[name]
-    if outcome == "not asked" and name in UNASKED:
+def check(name: str, outcome: Outcome, because: str, *numbers: Any, plain: str = "", **more: Any) -> Claim:
+    """The gate's claim called `name`; `numbers` are its value, its interval, its n and how many would be needed."""
+    (rule, claim), asked = CHECKS[name], outcome != "not asked"
+    if not asked and name in UNASKED:
         (rule, claim), plain = UNASKED[name], ""
-    return Claim(
-        name, rule, HOLDS[outcome], claim, because, value, low, high, n, needed, instead, plain, unit,
-        asked=outcome != "not asked",
-    )  # fmt: skip
+    more |= zip(("value", "low", "high", "n", "needed"), numbers, strict=False)
+    return Claim(name, rule, HOLDS[outcome], claim, because, plain=plain, asked=asked, **more)
 
 
 LEFT_OUT = check("baselines", "not asked", "simple baselines are left out (baselines: false)")

@@ -19,9 +19,8 @@ from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.metrics import AT_K, EvaluateConfig, refuse_unknown_metric
+from localpolicy.measure.metrics import AT_K, EvaluateConfig, paid_events, refuse_unknown_metric
 from localpolicy.measure.opening import open_all, open_candidate, open_likeliest, shared_seeds
-from localpolicy.measure.question import paid_events
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value

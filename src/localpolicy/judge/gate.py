@@ -1,6 +1,6 @@
 """`gate`: deploy, do not deploy, cannot tell, or nothing to decide, with reasons.
 
-What is judged depends on the log (see `measure.question`): the value where propensities were logged, for policies and
+What is judged depends on the log (see `measure.metrics`): the value where propensities were logged, for policies and
 baselines alike; else what an answer would be worth, with how many there would be, or how well what is ranked high was
 liked. Where rewards do not differ, and between two seeds of one recipe, there is nothing to decide.
 Rules are a small YAML file; each becomes one check.
@@ -36,9 +36,8 @@ from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as
 from localpolicy.measure.critic import ItemMeans
 from localpolicy.measure.evaluate import measure, settings_of
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
-from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.metrics import EvaluateConfig, Question, paid_events, question_of
 from localpolicy.measure.opening import open_all, open_likeliest, shared_seeds
-from localpolicy.measure.question import Question, paid_events, question_of
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import AGREEMENT, LIKED

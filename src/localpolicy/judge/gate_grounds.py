@@ -18,7 +18,7 @@ from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.verdict import GateRules
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.question import Question, question_of
+from localpolicy.measure.metrics import Question, question_of
 from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
 

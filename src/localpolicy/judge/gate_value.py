@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, would_tell
 from localpolicy.judge.verdict import GateRules
-from localpolicy.measure.decisions import Estimand, decisions
+from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Bounds, Contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import value_of
+from localpolicy.measure.off_policy import OffPolicy, value_of
 from localpolicy.measure.significance import holm_steps
 
 NO_PROPENSITIES = "the log has no propensities"
@@ -30,28 +30,34 @@ class Valued(NamedTuple):
     needed: int | None = None  # decisions, or lists, with which there might be one
 
 
+def asked(evaluation: Evaluation, estimand: Estimand | None) -> OffPolicy | None:
+    """What the log says of its value; of another question than the log's own where that is named."""
+    value = evaluation.off_policy
+    return value if value is None or estimand is None else value.beside.get(estimand)
+
+
 def valued(evaluation: Evaluation, rules: GateRules, estimand: Estimand | None = None) -> Valued:
-    """The value of a policy, where the log carries it; of another estimand than the log's own where it is named."""
-    whole = evaluation.off_policy
-    log = None if whole is None else decisions(evaluation.scores, estimand=estimand)
-    if whole is None or log is None:
+    """The value of a policy, where the log carries it."""
+    value = asked(evaluation, estimand)
+    if value is None:
         return Valued(None, NO_PROPENSITIES)
-    overlap = whole.overlap if estimand is None else whole.beside[estimand].overlap
-    if overlap.refusal is not None:
-        return Valued(None, overlap.refusal, overlap.needed)
-    if overlap.near < rules.min_effective_share:
+    if value.refusal is not None:
+        return Valued(None, value.refusal, value.overlap.needed)
+    if (near := value.overlap.near) < rules.min_effective_share:
         return Valued(
-            None, f"effective sample of {overlap.near:.1%} of the decisions; {rules.min_effective_share:.0%} are needed"
+            None, f"effective sample of {near:.1%} of the decisions; {rules.min_effective_share:.0%} are needed"
         )
-    return Valued(value_of(log, rules.estimator))
+    return Valued(value_of(value.log, rules.estimator))
 
 
-def base_value(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> Valued:
+def base_value(
+    new: Evaluation, deployed: Evaluation | None, rules: GateRules, estimand: Estimand | None = None
+) -> Valued:
     """What is deployed earns: the log's own mean where the log is its own, else its estimate on the same decisions."""
     if deployed is not None:
-        return valued(deployed, rules)
-    log = decisions(new.scores)
-    return Valued(None, NO_PROPENSITIES) if log is None else Valued(logged(log))
+        return valued(deployed, rules, estimand)
+    value = asked(new, estimand)
+    return Valued(None, NO_PROPENSITIES) if value is None else Valued(logged(value.log))
 
 
 def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, decides: bool = True) -> Claim:
@@ -60,14 +66,14 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     Paired: what luck gave the log it gave both.
     """
     mine, base = valued(new, rules), base_value(new, deployed, rules)
-    unit = unit_of(new)
+    unit, count = ("decisions", None) if new.off_policy is None else (new.off_policy.unit, new.off_policy.overlap.n)
     if mine.found is None:
         outcome: Outcome = "cannot tell" if decides or mine.refusal != NO_PROPENSITIES else "not asked"
         reason = mine.refusal
         if reason != NO_PROPENSITIES:
             reason = f"no estimate of {new.name}: {reason}{_first_place(new, deployed, rules)}"
         plain = "its reward cannot be estimated from this log"
-        return check("value", outcome, reason, n=_count(new), needed=mine.needed, plain=plain, unit=unit)
+        return check("value", outcome, reason, n=count, needed=mine.needed, plain=plain, unit=unit)
     if base.found is None:
         assert deployed is not None
         reason = (
@@ -75,7 +81,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
             "If the deployed policy wrote the log, judge against what it showed: --against log"
         )
         plain = f"the reward of {deployed.name} cannot be estimated from this log"
-        return check("value", "cannot tell", reason, n=_count(new), needed=base.needed, plain=plain, unit=unit)
+        return check("value", "cannot tell", reason, n=count, needed=base.needed, plain=plain, unit=unit)
     gap = mine.found - base.found
     interval = skewed(gap, confidence=rules.confidence)
     old, whose = base.found.mean, "the log's own" if deployed is None else f"{deployed.name}'s"
@@ -113,24 +119,11 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     return check("value", outcome, reason, gap.mean, *interval, gap.n, needed, plain=plain, unit=unit)
 
 
-def unit_of(evaluation: Evaluation) -> str:
-    """What is counted."""
-    return "decisions" if evaluation.off_policy is None else evaluation.off_policy.unit
-
-
-def _count(evaluation: Evaluation) -> int | None:
-    return None if evaluation.off_policy is None else evaluation.off_policy.overlap.n
-
-
 def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
     """Of a log of lists, the exact gain of the first place: a fact beside the list's value, which it is not."""
-    if new.off_policy is None or "first place" not in new.off_policy.beside:
+    if asked(new, "first place") is None:
         return ""
-    mine = valued(new, rules, "first place").found
-    log = decisions(new.scores, estimand="first place")
-    base = logged(log) if deployed is None and log is not None else None
-    if deployed is not None:
-        base = valued(deployed, rules, "first place").found
+    mine, base = valued(new, rules, "first place").found, base_value(new, deployed, rules, "first place").found
     if mine is None or base is None:
         return ". Its first place cannot be estimated either"
     gap = mine - base
@@ -167,7 +160,8 @@ def baselines_by_value(
     gap, (low, high) = mine.mean - known[best].mean, tests[best]
     reason = f"estimated J {mine.mean:.4f} against {figures}; against {best} {gap:+.4f} ({low:+.4f} to {high:+.4f})"
     reason = ". ".join(filter(None, [reason, refused]))
-    numbers, unit = (gap, low, high, len(mine.values)), unit_of(new)
+    assert new.off_policy is not None
+    numbers, unit = (gap, low, high, mine.n), new.off_policy.unit
     better = [name for name, bounds in tests.items() if bounds.high < 0]
     if better:
         name = min(better, key=lambda each: mine.mean - known[each].mean)

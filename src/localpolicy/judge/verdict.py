@@ -16,8 +16,8 @@ from pydantic import Field
 from localpolicy.errors import ConfigError
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, OverlapRules
 from localpolicy.measure.estimate import LEAST
+from localpolicy.measure.metrics import Question
 from localpolicy.measure.off_policy import Additive
-from localpolicy.measure.question import Question
 from localpolicy.results import Result
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings

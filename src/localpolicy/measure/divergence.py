@@ -124,11 +124,6 @@ def _floor(values: Mapping[str, np.ndarray], pairs: Sequence[str], sequence: np.
     return replace(between, overall=overall)
 
 
-def _families(references: Sequence[Reference]) -> list[list[str]]:
-    kinds = dict.fromkeys(reference.kind for reference in references)
-    return [[each.name for each in references if each.kind == kind] for kind in kinds]
-
-
 def divergence(
     scores: Scores,
     references: Sequence[Reference],
@@ -141,7 +136,8 @@ def divergence(
         return None
     names = [reference.name for reference in references]
     # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
-    alike = [pairs_of(same) for same in _families(references)]
+    kinds = dict.fromkeys(reference.kind for reference in references)
+    alike = [pairs_of([each.name for each in references if each.kind == kind]) for kind in kinds]
     pairs = [pair for together in alike for pair in together if pair in scores.js]
     together = over_references(scores.js, names)
     return Divergence(

@@ -28,10 +28,9 @@ from localpolicy.measure.divergence import divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import Imputation, imputation_at, imputed_reward
-from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
 from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.opening import open_all, shared_seeds
-from localpolicy.measure.question import paid_events, question_of
 from localpolicy.measure.recorded import people_of
 from localpolicy.measure.score import Scorer, device_of, score
 from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures

@@ -77,6 +77,7 @@ class OffPolicy:
     estimates: dict[str, ValueEstimate]
     logged: ValueEstimate  # J(μ): the mean reward of the log itself
     overlap: Overlap
+    log: Decisions = field(repr=False, compare=False)  # what all are made of
     propensities: str  # 'logged', or the reference they were estimated by
     estimand: Estimand = "decision"  # what is estimated: per decision, or per list
     beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
@@ -93,7 +94,8 @@ class OffPolicy:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return {name: as_json(value) for name, value in vars(self).items() if name != "beside" or value}
+        left_out = ("log",) if self.beside else ("log", "beside")
+        return {name: as_json(value) for name, value in vars(self).items() if name not in left_out}
 
 
 def value_of_scores(
@@ -141,7 +143,7 @@ def off_policy(
         if "DM" in estimates:  # its error is r̂'s, of which its spread says nothing
             estimates["DM"] = ValueEstimate(estimates["DM"].value, math.nan, {})
         estimates["clipped IPS"] = _clipped(log, largest_reward)
-    return OffPolicy(estimates, _estimate(logged(log)), support, propensities, estimand)
+    return OffPolicy(estimates, _estimate(logged(log)), support, log, propensities, estimand)
 
 
 def _estimate(found: Contributions) -> ValueEstimate:

@@ -252,10 +252,9 @@ def breakdown(policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20"
     """
     per_sequence = {}
     for policy in policies:
-        values, sequence = policy.values(f"{event}.{metric}")
-        ids, index = np.unique(sequence, return_inverse=True)
-        count = np.bincount(index)
-        per_sequence[policy.name] = np.bincount(index, weights=values) / count
+        sums, count = cluster_sums(*policy.values(f"{event}.{metric}"))
+        per_sequence[policy.name] = sums / count
+    ids = np.arange(len(count))
     shown = {label: here for label, here in bins(event, count, BUCKETS).items() if here.any()}
     means = {
         label: {name: mean_estimate(values[here], ids[here]) for name, values in per_sequence.items()}

@@ -19,8 +19,8 @@ from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.estimators import Bounds
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import is_rating
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
-from localpolicy.measure.question import is_rating
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison

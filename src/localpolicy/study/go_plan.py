@@ -25,7 +25,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.judge.gate import THE_LOG
-from localpolicy.measure.question import question_of
+from localpolicy.measure.metrics import question_of
 from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
