@@ -24,7 +24,7 @@ from localpolicy.data.batches import WindowConfig
 from localpolicy.data.config import PrepareConfig, PrepareOptions
 from localpolicy.data.prepare import prepare as prepare_log
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.judge.verdict import GateRules
+from localpolicy.judge.claims import GateRules
 from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import TrainConfig

@@ -12,7 +12,7 @@ from measured import log as small_log
 
 from localpolicy.catalogue.logits import DenseLogits, Logits
 from localpolicy.data.batches import WindowConfig
-from localpolicy.judge.claims import Claim, check
+from localpolicy.judge.claims import Claim, GateRules, check
 from localpolicy.judge.gate_answers import (
     Answers,
     Choices,
@@ -23,7 +23,6 @@ from localpolicy.judge.gate_answers import (
     of_the_log,
     together,
 )
-from localpolicy.judge.verdict import GateRules
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.types import Batch
 

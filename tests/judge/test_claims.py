@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from gate_examples import made
 
-from localpolicy.judge.claims import CHECKS, Claim, check, too_few
+from localpolicy.judge.claims import CHECKS, Claim, Gate, check
 from localpolicy.judge.gate import GateRules
-from localpolicy.judge.gate_ranks import coverage_check
-from localpolicy.judge.verdict import Gate
+from localpolicy.judge.gate_ranks import coverage_check, too_few
 from localpolicy.report.gate import gate_claims
 
 

@@ -11,7 +11,7 @@ from small_logs import write_small
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.judge import claims, gate_ranks
+from localpolicy.judge import gate_ranks
 from localpolicy.judge.gate import GateRules
 from localpolicy.judge.gate_ranks import gain_check
 from localpolicy.judge.gate_value import value_check
@@ -61,10 +61,10 @@ def test_no_more_is_asked_for_than_there_is(monkeypatch):
     """Where as many positions as there are should have told, no number is named."""
     rank = np.concatenate([np.full(200, 3.0), np.full(200, 5.0)])
     new, old = made("new", rank[::-1].copy()), made("old", rank)
-    monkeypatch.setattr(claims, "more_needed", lambda test, gain, confidence: test.n - 1)
+    monkeypatch.setattr(gate_ranks, "more_needed", lambda test, gain, confidence: test.n - 1)
     check = gain_check(new, old, "all.nDCG@20", GateRules())
     assert check.outcome == "cannot tell" and check.needed is None and "would tell" not in check.because
-    monkeypatch.setattr(claims, "more_needed", lambda test, gain, confidence: test.n + 1)
+    monkeypatch.setattr(gate_ranks, "more_needed", lambda test, gain, confidence: test.n + 1)
     assert gain_check(new, old, "all.nDCG@20", GateRules()).needed == 401
 
 
@@ -74,7 +74,7 @@ def test_no_more_decisions_are_asked_for_than_there_are(monkeypatch):
     reward, weight = (rng.random(400) < 0.3).astype(float), np.where(np.arange(400) % 2, 0.8, 1.2)
     new = valued("new", weight / weight.mean(), reward)
     for more, needed in ((-1, None), (1, 401)):
-        monkeypatch.setattr(claims, "more_needed", lambda found, gain, confidence, more=more: found.n + more)
+        monkeypatch.setattr(gate_ranks, "more_needed", lambda found, gain, confidence, more=more: found.n + more)
         found = value_check(new, None, GateRules(smallest_gain=0.0))
         assert (found.outcome, found.needed) == ("cannot tell", needed)
         assert ("401 decisions would tell" in found.because) == (more == 1)

@@ -17,7 +17,7 @@ MEASURED = ("split", "min_history", "exclude_seen", "sequences")
 
 @takes(
     Fields("localpolicy.measure.metrics:EvaluateConfig", only=MEASURED),
-    Fields("localpolicy.judge.verdict:GateRules", "Rules"),
+    Fields("localpolicy.judge.claims:GateRules", "Rules"),
 )
 def gate(
     run: Annotated[
@@ -47,8 +47,8 @@ def gate(
 
     Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide.
     """
+    from localpolicy.judge.claims import GateRules, rules_of
     from localpolicy.judge.gate import gate as judge
-    from localpolicy.judge.verdict import GateRules, rules_of
     from localpolicy.report.gate import gate_table
 
     measured = {name: settings.pop(name) for name in MEASURED if name in settings}

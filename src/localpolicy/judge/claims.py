@@ -1,4 +1,4 @@
-"""A claim: a figure, the rule it is judged by, what came of it, and one plain sentence.
+"""A claim: a figure, the rule it is judged by, what came of it, and one plain sentence; and the gate's verdict on them.
 
 Comparison, gate, sweep, loop, demo and the paper's tables make claims; pages, terminal and JSON print them. A check of
 the gate is a claim that carries its numbers, since answers are made of them.
@@ -7,18 +7,28 @@ the gate is a claim that carries its numbers, since answers are made of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+import pyarrow as pa
+from pydantic import Field
 
-from localpolicy.judge.verdict import GateRules
-from localpolicy.measure.estimate import finite, more_needed, sequences_of
-from localpolicy.measure.estimators import Contributions
-from localpolicy.measure.significance import Paired
+from localpolicy.errors import ConfigError
+from localpolicy.measure.decisions import LEAST_EFFECTIVE, OverlapRules
+from localpolicy.measure.estimate import LEAST, finite
+from localpolicy.measure.metrics import Question
+from localpolicy.measure.off_policy import Additive
+from localpolicy.results import Result
+from localpolicy.runtime.files import read_yaml
+from localpolicy.settings import Settings
+
+if TYPE_CHECKING:  # rules are read without torch
+    from localpolicy.measure.evaluation import Evaluation
+
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked"]
-HOLDS: dict[Outcome, bool | None] = {"yes": True, "no": False, "cannot tell": None, "not asked": None}
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,6 @@ class Claim:
 
 # ---------------------------------------------------------------------- the gate's
 
-
 CHECKS = {  # by name: the rule, and what holds where it says yes
     "reward per answer": (
         "worth of answers, and worth and number together, gain significantly", "its answers would be worth more",
@@ -92,8 +101,6 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
         "above uniform, and not below popularity", "the estimates of the log predict it better than chance",
     ),
 }  # fmt: skip
-
-
 UNASKED = {"divergence": ("shown, not judged: no budget was set (max_js)", "how far it moves from the log")}
 
 
@@ -103,42 +110,192 @@ def check(name: str, outcome: Outcome, because: str, *numbers: Any, plain: str =
     if not asked and name in UNASKED:
         (rule, claim), plain = UNASKED[name], ""
     more |= zip(("value", "low", "high", "n", "needed"), numbers, strict=False)
-    return Claim(name, rule, HOLDS[outcome], claim, because, plain=plain, asked=asked, **more)
+    return Claim(name, rule, {"yes": True, "no": False}.get(outcome), claim, because, plain=plain, asked=asked, **more)
 
 
 LEFT_OUT = check("baselines", "not asked", "simple baselines are left out (baselines: false)")
-TOO_LITTLE = " by as much as is worth having"
 
 
-def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tuple[Outcome, str]:
-    """Whether a gain with this interval is worth a deployment; and why not, in words.
-
-    No where all of it lies below `smallest_gain` of the deployed figure, however significant it is; yes where it lies
-    above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
-    """
-    smallest = max(rules.min_gain, rules.smallest_gain * abs(deployed))
-    too_little = high < max(smallest, rules.min_gain + 1e-12)
-    if low > rules.min_gain and not (too_little and rules.min_gain >= 0):
-        return "yes", ""
-    if too_little:
-        return "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
-    return "cannot tell", ""
+# ---------------------------------------------------------------------- what a policy must show: a small YAML file
 
 
-def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
-    """How many positions such sequences would need for a verdict, and that in words; None where there are enough."""
-    sequences = sequences_of(clusters)
-    if sequences >= rules.min_sequences:
-        return None
-    needed = math.ceil(len(clusters) * rules.min_sequences / max(sequences, 1))
-    return needed, f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
+class GateRules(Settings):
+    """What a policy must show before it is deployed."""
+
+    metric: str | None = Field(
+        None,
+        description="what must gain, as purchase.nDCG@20 (default: what the log can answer: the value where "
+        "propensities were logged, the reward per answer on logs of actions, else how well what is ranked high was "
+        "liked)",
+    )
+    min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
+    smallest_gain: float = Field(
+        0.01, ge=0, description="a gain below this share of the deployed figure is not worth a deployment: where the "
+        "whole interval lies below it the answer is no"
+    )  # fmt: skip
+    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
+    min_sequences: int = Field(
+        LEAST, ge=2, description="fewest sequences for a verdict (default: enough to find a difference of half a "
+        "standard deviation with 80 % power; below 197, which is enough for a fifth of one, the check warns)"
+    )  # fmt: skip
+    baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
+    reference_fit: bool = Field(
+        True, description="the references must predict the log better than uniform, and no worse than popularity"
+    )
+    max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
+    max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
+    max_event_loss: float = Field(0.0, ge=0, description="no other event may lose significantly more than this")
+    max_segment_loss: float = Field(0.0, ge=0, description="no segment may lose significantly more than this")
+    min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
+    min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
+    value_margin: float = Field(
+        0.05,
+        ge=0,
+        description="where `metric` decides: the estimated value must significantly be above the deployed one "
+        "less this share of it",
+    )
+    estimator: Additive = Field(
+        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
+    )
+    min_effective_share: float = Field(
+        LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
+        "decisions, place by place in lists"
+    )  # fmt: skip
+    overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
 
 
-def would_tell(
-    found: Paired | Contributions, gain: float, rules: GateRules, *, unit: str = "positions"
-) -> tuple[int | None, str]:
-    """How many would tell a difference of `gain` from none, and that in words; None where these should have told."""
-    needed = more_needed(found, gain, confidence=rules.confidence)
-    if needed is None or needed <= found.n:
-        return None, ""
-    return needed, f". About {needed:,} {unit} would tell"
+def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
+    """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
+    if rules is None or isinstance(rules, Mapping):
+        return GateRules.parse(rules or {}, prefix="rules: ")
+    return rules if isinstance(rules, GateRules) else read_rules(rules)
+
+
+def read_rules(path: Path | str) -> GateRules:
+    """Rules from a YAML file."""
+    path = Path(path)
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
+    content = read_yaml(path)
+    if content is not None and not isinstance(content, dict):
+        raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
+    return GateRules.parse(content or {})
+
+
+# ---------------------------------------------------------------------- what the gate says
+
+Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
+NO_OBJECTION = "no check speaks against it"
+DECIDING = ("gain", "value", "reward per answer")  # checks of which one says whether it is better
+BY_RULE = Question("metric", "the rules name the figure")
+
+
+@dataclass(frozen=True, repr=False)
+class Gate(Result):
+    """What a gate says: the answer, and every check behind it."""
+
+    checks: list[Claim]
+    evaluation: Evaluation
+    deployed: Evaluation | None  # None: the policy that wrote the log
+    rules: GateRules
+    metric: str = ""
+    notes: tuple[str, ...] = ()  # what differs between those compared, in words
+    imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
+    question: Question = BY_RULE  # what was asked of the log
+    days: float | None = None  # that the log spans, where it has times
+    policy_sha256: str | None = None  # of the candidate's weights, where it is a run
+    data: Path | None = None  # the prepared data that they were measured on
+
+    @property
+    def answer(self) -> Answer:
+        """No where a check says so; cannot tell where one that was asked for could not be answered."""
+        if self.question.kind == "nothing":
+            return "nothing to decide"
+        outcomes = {check.outcome for check in self.checks}
+        return "do not deploy" if "no" in outcomes else "cannot tell" if "cannot tell" in outcomes else "deploy"
+
+    @property
+    def deploy(self) -> bool:
+        """Whether the answer is yes."""
+        return self.answer == "deploy"
+
+    @property
+    def against(self) -> str:
+        """What is deployed now."""
+        return "the policy that wrote the log" if self.deployed is None else self.deployed.name
+
+    @property
+    def sentence(self) -> str:
+        """The answer as one says it to somebody who decides."""
+        new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
+        if self.answer == "nothing to decide":
+            return f"Nothing to decide between {new} and {old}: {self.question.why}."
+        gain = next(check for check in self.checks if check.figure in DECIDING)
+        if self.deploy:
+            fell = [check for check in self.checks if _fell(check)]
+            rest = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else NO_OBJECTION
+            return f"Deploy {new} instead of {old}: {gain.plain}, and {rest}."
+        failed = [check for check in self.checks if check.outcome == "no"]
+        instead = next((check.instead for check in failed if check.instead), None)
+        if instead is not None:
+            return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
+        if failed:
+            but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
+            return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
+        unsure = [check for check in self.checks if check.outcome == "cannot tell"]
+        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{self._more(unsure)}"
+
+    def _more(self, unsure: Sequence[Claim]) -> str:
+        """How much of such a log would tell."""
+        known = [check for check in unsure if check.needed is not None and check.n]
+        if not known:
+            return ""
+        most = max(known, key=lambda check: (check.needed or 0) / (check.n or 1))
+        assert most.needed is not None and most.n
+        days = ""
+        if self.days is not None:
+            count = _rounded(math.ceil(self.days * most.needed / most.n))
+            days = f" ({count:,} day{'s' if count > 1 else ''} of such a log)"
+        return f" About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}."
+
+    def summary(self) -> str:
+        """The answer in a sentence."""
+        return self.sentence.removesuffix(".")
+
+    def to_arrow(self) -> pa.Table:
+        """One row per check: its outcome, value, interval, n and reason."""
+        return pa.Table.from_pylist([check.to_dict() for check in self.checks])
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "answer": self.answer,
+            "deploy": self.deploy,
+            "sentence": self.sentence,
+            "question": self.question._asdict(),
+            "metric": self.metric,
+            "checks": [check.to_dict() for check in self.checks],
+            "notes": list(self.notes),
+            "rules": self.rules.model_dump(mode="json"),
+            "evaluation": self.evaluation.to_dict(),
+            "deployed": None if self.deployed is None else self.deployed.to_dict(),
+            "policy_sha256": self.policy_sha256,
+        }
+
+
+def _fell(check: Claim) -> bool:
+    """Whether a check that was not asked found a significant loss, which the answer must then name."""
+    if check.outcome != "not asked" or not check.plain:
+        return False
+    return check.figure in ("other events", "segments") or (check.figure == "gain" and (check.high or 0.0) < 0)
+
+
+def _clauses(checks: Sequence[Claim]) -> str:
+    """The first two checks in words: more would make no sentence."""
+    more = f" (and {len(checks) - 2} more)" if len(checks) > 2 else ""
+    return " and ".join(check.plain for check in checks[:2]) + more
+
+
+def _rounded(count: int) -> int:
+    """To two digits: more would pretend to know."""
+    return int(float(f"{count:.1e}"))

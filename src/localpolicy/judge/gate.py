@@ -17,7 +17,7 @@ from typing import Any
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.claims import Claim
+from localpolicy.judge.claims import Claim, Gate, GateRules, read_rules, rules_of
 from localpolicy.judge.comparison import Pair, like_with_like
 from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, choices_of, of_the_log
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
@@ -30,7 +30,6 @@ from localpolicy.judge.gate_ranks import (
     segment_check,
 )
 from localpolicy.judge.gate_value import baselines_by_value, value_check
-from localpolicy.judge.verdict import Gate, GateRules, read_rules, rules_of
 from localpolicy.measure.baselines import BASELINES, popularity
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as_run, window_of
 from localpolicy.measure.critic import ItemMeans

@@ -35,8 +35,8 @@ from typing import NamedTuple
 import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
-from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, check, outcome_of, too_few, would_tell
-from localpolicy.judge.verdict import GateRules
+from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, GateRules, check
+from localpolicy.judge.gate_ranks import outcome_of, too_few, would_tell
 from localpolicy.measure.decisions import effective_sample
 from localpolicy.measure.estimate import mean_estimate, sequences_of
 from localpolicy.measure.significance import Paired, paired, paired_family

@@ -14,8 +14,7 @@ import numpy as np
 from localpolicy.data.store import CONTEXT, Prepared, Split
 from localpolicy.data.times import FEWEST_STEPS, seems_sorted
 from localpolicy.errors import ConfigError
-from localpolicy.judge.claims import Claim, Outcome, check
-from localpolicy.judge.verdict import GateRules
+from localpolicy.judge.claims import Claim, GateRules, Outcome, check
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question, question_of

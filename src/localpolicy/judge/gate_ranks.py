@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, too_few, would_tell
-from localpolicy.judge.verdict import GateRules
-from localpolicy.measure.estimate import ENOUGH, sequences_of
+from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
+from localpolicy.measure.estimate import ENOUGH, more_needed, sequences_of
+from localpolicy.measure.estimators import Contributions
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.significance import Values, paired, paired_family
+from localpolicy.measure.significance import Paired, Values, paired, paired_family
 from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
+
+TOO_LITTLE = " by as much as is worth having"
+
+
+def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tuple[Outcome, str]:
+    """Whether a gain with this interval is worth a deployment; and why not, in words.
+
+    No where all of it lies below `smallest_gain` of the deployed figure, however significant it is; yes where it lies
+    above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
+    """
+    smallest = max(rules.min_gain, rules.smallest_gain * abs(deployed))
+    too_little = high < max(smallest, rules.min_gain + 1e-12)
+    if low > rules.min_gain and not (too_little and rules.min_gain >= 0):
+        return "yes", ""
+    if too_little:
+        return "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
+    return "cannot tell", ""
+
+
+def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
+    """How many positions such sequences would need for a verdict, and that in words; None where there are enough."""
+    sequences = sequences_of(clusters)
+    if sequences >= rules.min_sequences:
+        return None
+    needed = math.ceil(len(clusters) * rules.min_sequences / max(sequences, 1))
+    return needed, f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
+
+
+def would_tell(
+    found: Paired | Contributions, gain: float, rules: GateRules, *, unit: str = "positions"
+) -> tuple[int | None, str]:
+    """How many would tell a difference of `gain` from none, and that in words; None where these should have told."""
+    needed = more_needed(found, gain, confidence=rules.confidence)
+    if needed is None or needed <= found.n:
+        return None, ""
+    return needed, f". About {needed:,} {unit} would tell"
 
 
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:

@@ -11,8 +11,8 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from localpolicy.judge.claims import LEFT_OUT, TOO_LITTLE, Claim, Outcome, check, outcome_of, would_tell
-from localpolicy.judge.verdict import GateRules
+from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
+from localpolicy.judge.gate_ranks import TOO_LITTLE, outcome_of, would_tell
 from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Bounds, Contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
@@ -30,7 +30,7 @@ class Valued(NamedTuple):
     needed: int | None = None  # decisions, or lists, with which there might be one
 
 
-def asked(evaluation: Evaluation, estimand: Estimand | None) -> OffPolicy | None:
+def off_policy_of(evaluation: Evaluation, estimand: Estimand | None) -> OffPolicy | None:
     """What the log says of its value; of another question than the log's own where that is named."""
     value = evaluation.off_policy
     return value if value is None or estimand is None else value.beside.get(estimand)
@@ -38,7 +38,7 @@ def asked(evaluation: Evaluation, estimand: Estimand | None) -> OffPolicy | None
 
 def valued(evaluation: Evaluation, rules: GateRules, estimand: Estimand | None = None) -> Valued:
     """The value of a policy, where the log carries it."""
-    value = asked(evaluation, estimand)
+    value = off_policy_of(evaluation, estimand)
     if value is None:
         return Valued(None, NO_PROPENSITIES)
     if value.refusal is not None:
@@ -56,7 +56,7 @@ def base_value(
     """What is deployed earns: the log's own mean where the log is its own, else its estimate on the same decisions."""
     if deployed is not None:
         return valued(deployed, rules, estimand)
-    value = asked(new, estimand)
+    value = off_policy_of(new, estimand)
     return Valued(None, NO_PROPENSITIES) if value is None else Valued(logged(value.log))
 
 
@@ -121,7 +121,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
 
 def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
     """Of a log of lists, the exact gain of the first place: a fact beside the list's value, which it is not."""
-    if asked(new, "first place") is None:
+    if off_policy_of(new, "first place") is None:
         return ""
     mine, base = valued(new, rules, "first place").found, base_value(new, deployed, rules, "first place").found
     if mine is None or base is None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
-from localpolicy.judge.claims import Claim
-from localpolicy.judge.verdict import Gate
+from localpolicy.judge.claims import Claim, Gate
 from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.numbers import NOTHING
 from localpolicy.report.table import Cell, Table

@@ -19,7 +19,7 @@ from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.guess.log import COPY, Titles, column_names, plainly_written, read_titles, title_column
 from localpolicy.data.guess.reading import Use
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
-from localpolicy.judge.verdict import GateRules, rules_of
+from localpolicy.judge.claims import GateRules, rules_of
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.recorded import check_lists, read_recorded
 from localpolicy.report.comparison import comparison_section

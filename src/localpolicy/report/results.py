@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data.store import Prepared
+from localpolicy.judge.claims import Gate
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.verdict import Gate
 from localpolicy.measure.baselines import BaselineRun
 from localpolicy.measure.divergence import Divergence
 from localpolicy.measure.estimate import Estimate
