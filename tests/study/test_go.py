@@ -253,10 +253,7 @@ def test_training_leaves_the_time_that_judging_takes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(place, "train_all", stop)
     clock = SimpleNamespace(minutes=10.0, total=600.0, spent=0.0, left=540.0)
-    made = make_plan(data, clock=clock, seed=0)
-    planned = made.model_copy(
-        update={"improve": None, "runs": 1, "scoring_seconds": 2.0, "seeds": (101,), "side_by_side": False}
-    )
+    planned = Plan(make_plan(data, clock=clock, seed=0).config, None, 1, 1.0, 1.0, 2.0, (101,), False)
     with pytest.raises(InterruptedError):
         place.carry_out(Asked(tmp_path / "shop.csv", guessed, tmp_path / "out"), data, planned, clock=clock)
     judging = 10 * 2.5 * 2.0 * len(data["test"]) / len(data["validation"])

@@ -18,12 +18,13 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError, RunError
+from localpolicy.errors import RunError
 from localpolicy.judge.gate import THE_LOG
 from localpolicy.measure.metrics import question_of
 from localpolicy.measure.score import score
@@ -32,7 +33,6 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, write_text
 from localpolicy.runtime.folders import remove_abandoned
 from localpolicy.runtime.processes import cores
-from localpolicy.settings import Settings
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.training.setup import resolve
 from localpolicy.training.trainer import Trainer
@@ -57,7 +57,8 @@ FEWEST_JUDGED = 100  # sequences
 LEAST_TRAINING = 1.0  # seconds
 
 
-class Plan(Settings):
+@dataclass(frozen=True)
+class Plan:
     """What will be trained, and how long it will take."""
 
     config: Config  # of the estimates; the improvement differs in its objective alone
@@ -70,6 +71,9 @@ class Plan(Settings):
     side_by_side: bool = True  # whether the estimates are trained at the same time
     by_log: tuple[str, ...] = ()  # the word `log`, where the value of what wrote it is known
     notes: tuple[str, ...] = ()
+
+
+PLAN = TypeAdapter(Plan)  # reads and writes it, in go.yaml
 
 
 def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
@@ -99,11 +103,11 @@ def plan(
         if content.get("asked") != asked:
             raise RunError(f"{out} was begun with {content.get('asked')}, now {asked}: choose another --out.")
         try:
-            return Plan.parse(content["plan"])
-        except ConfigError:
+            return PLAN.validate_python(content["plan"])
+        except ValidationError:
             raise RunError(f"{noted} was altered: its plan cannot be read. Choose another --out.") from None
     made = make_plan(data, clock=clock, seed=seed, changes=changes, device=device)
-    content |= {"asked": asked, "plan": made.model_dump(mode="json")}
+    content |= {"asked": asked, "plan": PLAN.dump_python(made, mode="json")}
     write_text(noted, yaml.safe_dump(content, sort_keys=False))
     return made
 
@@ -178,10 +182,7 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
         )
     # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
     by_log = (THE_LOG,) if question.kind == "value" else ()
-    return Plan(
-        config=config, improve=improve, runs=runs, epoch_seconds=epoch, seconds=seconds, scoring_seconds=scoring,
-        seeds=seeds, side_by_side=side_by_side, by_log=by_log, notes=tuple(notes),
-    )  # fmt: skip
+    return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes))
 
 
 def counted_epochs(epochs: int) -> str:
