@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from localpolicy.cli.main import main
-from localpolicy.cli.messages import EPOCHS, PREPARING, show_messages, show_steps
+from localpolicy.cli.output import EPOCHS, PREPARING, show_messages, show_steps
 
 
 @pytest.fixture(autouse=True)

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 import localpolicy
 from localpolicy.cli import main
-from localpolicy.cli.gate import MEASURED, gate
+from localpolicy.cli.data import prepare
+from localpolicy.cli.evaluate import MEASURED, gate
 from localpolicy.cli.options import Fields, _option, complete
-from localpolicy.cli.paper import VERBS as PAPER
-from localpolicy.cli.prepare import prepare
+from localpolicy.cli.studies import PAPER
 from localpolicy.cli.train import train
 from localpolicy.data.batches import WindowConfig
 from localpolicy.data.config import PrepareConfig, PrepareOptions

@@ -10,8 +10,8 @@ import typer
 from raw_logs import random_log, write_csv, write_parquet
 from typer.testing import CliRunner
 
+from localpolicy.cli.data import prepare
 from localpolicy.cli.options import complete
-from localpolicy.cli.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
 

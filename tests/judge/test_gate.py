@@ -13,7 +13,7 @@ import typer
 from gate_examples import made, small_config
 from typer.testing import CliRunner
 
-from localpolicy.cli.gate import gate as gate_verb
+from localpolicy.cli.evaluate import gate as gate_verb
 from localpolicy.cli.options import complete
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing

@@ -17,9 +17,9 @@ from commands import invoked as lpi
 from forms import weighted
 from measured import scores
 
-from localpolicy.cli.compare import compare as compare_verb
+from localpolicy.cli.evaluate import compare as compare_verb
 from localpolicy.cli.evaluate import evaluate as evaluate_verb
-from localpolicy.cli.gate import gate as gate_verb
+from localpolicy.cli.evaluate import gate as gate_verb
 from localpolicy.cli.options import complete
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.judge.compare import compare

@@ -16,8 +16,8 @@ import pytest
 import torch
 from serve_runs import small_run
 
-from localpolicy.cli.export import export as command
-from localpolicy.cli.verify import verify
+from localpolicy.cli.doctor import verify
+from localpolicy.cli.runs import export as command
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.model.network import ModelConfig, Network

@@ -77,7 +77,7 @@ def test_every_file_is_there_before_anything_is_printed(tmp_path, monkeypatch):
     def unread(*given, **options):
         raise SystemExit(141)
 
-    monkeypatch.setattr("localpolicy.cli.evaluate.show", unread)
+    monkeypatch.setattr("localpolicy.cli.output.show", unread)
     write_shop(tmp_path / "data")
     line = ("lpi", "paper", "figure-beta", "--data", tmp_path / "data", "--out", tmp_path / "out", "--betas", "1")
     monkeypatch.setattr("sys.argv", [str(word) for word in (*line, "--processes", "1", *SMALL)])

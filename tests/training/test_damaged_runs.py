@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from localpolicy.cli.verify import verify
+from localpolicy.cli.doctor import verify
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.model.weights import load_weights, save_weights

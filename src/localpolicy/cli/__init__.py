@@ -1,1 +1,1 @@
-"""The command line: one short file per verb. Each parses, calls one public function, and prints."""
+"""The command line. Each verb parses, calls one public function, and prints."""

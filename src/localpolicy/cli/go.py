@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.evaluate import Device, ExcludeSeen, write_and_print
-from localpolicy.cli.options import Fields, takes
-from localpolicy.cli.output import show
+from localpolicy.cli.options import Changes, Device, ExcludeSeen, Fields, takes
+from localpolicy.cli.output import show, write_and_print
 from localpolicy.limits import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -50,10 +49,7 @@ def go(
     ] = False,
     exclude_seen: ExcludeSeen = False,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
-    ] = None,
+    changes: Changes = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the split")] = 0,
     device: Device = "auto",
     yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
@@ -64,7 +60,7 @@ def go(
     Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide. OUT/commands.sh lists the same steps as
     single commands.
     """
-    from localpolicy.cli.gate import EXIT
+    from localpolicy.cli.evaluate import EXIT
     from localpolicy.data.config import PrepareConfig
     from localpolicy.data.guess.guess import UnknownColumns
     from localpolicy.data.rewards import pairs
@@ -95,7 +91,7 @@ def go(
         for name in error.missing:
             given[name] = typer.prompt(f"Which of them is the {name}?", err=True)
         result = run()
-    write_and_print(go_tables(result)[1:], result.to_dict(), json=out / "verdict.json", markdown=None, latex=None)
+    write_and_print(go_tables(result)[1:], result.to_dict(), json=out / "verdict.json")
     LOG.info("the policy judged: %s%s", result.chosen.folder, f" ({result.said.rstrip('.')})" if result.said else "")
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
-    raise typer.Exit({**EXIT, "nothing to decide": 6}[result.answer])
+    raise typer.Exit(EXIT[result.answer])

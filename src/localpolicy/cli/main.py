@@ -16,59 +16,27 @@ import typer
 from typer.core import TyperGroup
 
 from localpolicy import __version__
-from localpolicy.cli.audit import audit
-from localpolicy.cli.compare import compare
-from localpolicy.cli.demo import demo
-from localpolicy.cli.distill import distill
-from localpolicy.cli.doctor import doctor
-from localpolicy.cli.erase import erase
-from localpolicy.cli.evaluate import evaluate
-from localpolicy.cli.export import export
-from localpolicy.cli.extend import extend
-from localpolicy.cli.gate import gate
+from localpolicy.cli.data import prepare, simulate
+from localpolicy.cli.doctor import doctor, verify
+from localpolicy.cli.evaluate import compare, evaluate, gate
 from localpolicy.cli.go import go
-from localpolicy.cli.loop import loop
-from localpolicy.cli.messages import show_messages
+from localpolicy.cli.log import audit, erase, rotate
 from localpolicy.cli.options import Verb, complete
-from localpolicy.cli.output import exit_on_closed_pipe
-from localpolicy.cli.paper import VERBS as PAPER
-from localpolicy.cli.paper import app as paper
-from localpolicy.cli.prepare import prepare
-from localpolicy.cli.recommend import recommend
-from localpolicy.cli.register import register
-from localpolicy.cli.rollout import app as rollout
-from localpolicy.cli.rotate import rotate
-from localpolicy.cli.serve import serve
-from localpolicy.cli.simulate import simulate
-from localpolicy.cli.sweep import sweep
+from localpolicy.cli.output import exit_on_closed_pipe, show_messages
+from localpolicy.cli.runs import distill, export, extend, register
+from localpolicy.cli.serve import recommend, rollout, serve
+from localpolicy.cli.studies import PAPER, demo, loop, paper, sweep
 from localpolicy.cli.train import train
-from localpolicy.cli.verify import verify
 from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest, on_command_line
 
 LOG = logging.getLogger(__name__)
 VERBS: dict[str, Verb] = {
-    "demo": demo,
-    "go": go,
-    "doctor": doctor,
-    "simulate": simulate,
-    "prepare": prepare,
-    "train": train,
-    "evaluate": evaluate,
-    "compare": compare,
-    "gate": gate,
-    "sweep": sweep,
-    "distill": distill,
-    "extend": extend,
-    "recommend": recommend,
-    "export": export,
-    "serve": serve,
-    "rotate": rotate,
-    "audit": audit,
-    "erase": erase,
-    "register": register,
-    "loop": loop,
-    "verify": verify,
-}
+    verb.__name__: verb
+    for verb in (
+        demo, go, doctor, simulate, prepare, train, evaluate, compare, gate, sweep, distill, extend, recommend, export,
+        serve, rotate, audit, erase, register, loop, verify,
+    )
+}  # fmt: skip
 WITH_SETTINGS = {name: verb for name, verb in (VERBS | PAPER).items() if hasattr(verb, "fields")}
 
 

@@ -19,6 +19,20 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Verb = Callable[..., None]
+# Options that verbs of several files share.
+Against = Annotated[
+    list[Path] | None,
+    typer.Option(help="a run to measure the divergence from; two runs of different seeds give the noise floor"),
+]
+ExcludeSeen = Annotated[bool, typer.Option(help="do not recommend items that the sequence already holds")]
+Device = Annotated[str, typer.Option(help="device: cpu, cuda or auto")]
+Force = Annotated[bool, typer.Option("--force", help="replace the folder")]
+Preset = Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")]
+ConfigFile = Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
+]
 REPEATED = ("data", "set")  # options that may be given several times; other lists are written a,b
 
 

@@ -1,15 +1,22 @@
-"""Results go to stdout, messages to stderr. Without a terminal, tables and progress bars are plain text."""
+"""Results go to stdout, messages to stderr. Without a terminal, tables and progress bars are plain text.
+
+Messages are those of the package's logger, `localpolicy`: lines for people, or with --log-json objects for machines.
+"""
 
 from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from localpolicy.runtime.full_disk import FULL
 
@@ -95,3 +102,92 @@ def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
     from localpolicy.report.table import Table, cells
 
     show(Table(title, columns, [cells(*row) for row in rows], note))
+
+
+def write_and_print(
+    tables: Sequence[Table],
+    content: Any = None,
+    *,
+    json: Path | None = None,
+    markdown: Path | None = None,
+    latex: Path | None = None,
+) -> None:
+    """Write the files, then print the tables. Printing comes last: in `lpi … | head` it ends the program."""
+    from localpolicy.runtime.files import write_text
+
+    if str(json) != STDOUT:
+        also_json(json, content)
+    if markdown is not None:
+        write_text(markdown, "\n".join(table.markdown() for table in tables))
+    if latex is not None:
+        write_text(latex, "\n".join(table.latex() for table in tables))
+    if str(json) == STDOUT:  # the next program of a pipe wants JSON alone
+        print(dumps(content, indent=2))
+        return
+    for table in tables:
+        show(table)
+
+
+def also_json(path: Path | None, content: Any) -> None:
+    """Write the result for machines, where a file is named."""
+    from localpolicy.runtime.files import write_json
+
+    if path is not None:
+        write_json(path, content)
+
+
+# ---------------------------------------------------------------------- messages
+
+
+# Loggers of step-by-step messages, hidden unless a verb asks for them (`show_steps`).
+PREPARING = "localpolicy.data.prepare"
+EPOCHS = "localpolicy.training.epochs"
+
+
+class Stderr(logging.Handler):
+    """Writes to the current `sys.stderr`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        print(self.format(record), file=sys.stderr, flush=True)
+
+
+class Line(logging.Formatter):
+    """The message alone; a warning says that it is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        before = {logging.WARNING: "note: ", logging.ERROR: "lpi: "}.get(record.levelno, "")
+        return f"{before}{record.getMessage()}"
+
+
+class JsonLine(logging.Formatter):
+    """One JSON object per message: time, level, logger, message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        content = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        return dumps(content, ensure_ascii=False)
+
+
+def show_messages(*, as_json: bool = False) -> None:
+    """Show messages from here on."""
+    logger = logging.getLogger("localpolicy")
+    for shown in [handler for handler in logger.handlers if isinstance(handler, Stderr)]:
+        logger.removeHandler(shown)
+    handler = Stderr()
+    handler.setFormatter(JsonLine() if as_json else Line())
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    for name in (PREPARING, EPOCHS):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def show_steps(name: str) -> None:
+    """Show the step-by-step messages of this logger too."""
+    logging.getLogger(name).setLevel(logging.INFO)

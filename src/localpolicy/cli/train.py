@@ -11,9 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.messages import EPOCHS, show_steps
-from localpolicy.cli.options import Fields, takes
-from localpolicy.cli.output import show
+from localpolicy.cli.options import Changes, ConfigFile, Fields, Force, Preset, takes
+from localpolicy.cli.output import EPOCHS, show, show_steps
 
 LOG = logging.getLogger(__name__)
 
@@ -31,12 +30,9 @@ def train(
         typer.Option(help="the objective (docs/objectives.md lists them), or popularity, last-item, item-knn"),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder of the run")] = None,
-    preset: Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
-    ] = None,
+    preset: Preset = None,
+    config: ConfigFile = None,
+    changes: Changes = None,
     processes: Annotated[
         int, typer.Option(min=1, max=1024, help="processes on this machine (for several machines use torchrun)")
     ] = 1,
@@ -45,7 +41,7 @@ def train(
         bool, typer.Option("--resume-older", help="resume from the checkpoint before the last")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="show the whole configuration and stop")] = False,
-    force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+    force: Force = False,
     **settings: Any,
 ) -> None:
     """Train one policy on a prepared data set.

@@ -164,10 +164,10 @@ DEFAULT_METRICS = (*AT_K, "MRR")
 class EvaluateConfig(Settings):
     """What is measured, and where."""
 
-    split: str = Field("test", description="train, validation or test")
-    min_history: int = Field(1, ge=0, description="actions that must come before a position for it to count")
-    exclude_seen: bool = Field(False, description="never show what a sequence held before")
-    lists: int = Field(20, ge=1, description="K of the lists whose coverage and popularity are measured")
+    split: str = Field("test", description="the split to score: train, validation or test")
+    min_history: int = Field(1, ge=0, description="smallest history of a scored position (default: as in training)")
+    exclude_seen: bool = Field(False, description="do not recommend items that the sequence already holds")
+    lists: int = Field(20, ge=1, description="length K of the lists that coverage@K and popularity@K are measured on")
     metrics: tuple[str, ...] = Field(
         DEFAULT_METRICS, description="ranking metrics, as nDCG@20; from Python also functions of ranks and rewards"
     )

@@ -38,11 +38,13 @@ class JoinConfig(Settings):
     """How answers become rewards."""
 
     window: float = Field(3600.0, gt=0, description="seconds after a list within which an answer counts")
-    rewards: str = Field(DEFAULT, description="reward of each event, where the answer states none")
-    default: float = Field(0.0, description="reward of a shown item that nothing came back for")
-    aggregation: Literal["max", "sum", "first", "last"] = Field("max", description="of several answers to one item")
-    smallest_reward: float | None = Field(None, description="an answer that states less is set aside")
-    largest_reward: float | None = Field(None, description="an answer that states more is set aside")
+    rewards: str = Field(DEFAULT, description="the reward of each event, where an answer states none")
+    default: float = Field(0.0, description="reward of a shown item without feedback")
+    aggregation: Literal["max", "sum", "first", "last"] = Field(
+        "max", description="how to combine several events on one item"
+    )
+    smallest_reward: float | None = Field(None, description="set aside answers with a smaller reward")
+    largest_reward: float | None = Field(None, description="set aside answers with a larger reward")
 
     @property
     def window_ms(self) -> int:

@@ -1,16 +1,20 @@
-"""`lpi simulate`: a world with a known truth, or raw files in a public data set's format."""
+"""`lpi simulate` and `lpi prepare`: a log is made, and any log becomes a data set of sequences."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.output import show_table
+from localpolicy.cli.options import Fields, Force, takes
+from localpolicy.cli.output import PREPARING, also_json, show, show_steps, show_table
 from localpolicy.limits import LARGEST_SEED
+
+LOG = logging.getLogger(__name__)
 
 
 def simulate(
@@ -26,14 +30,13 @@ def simulate(
         bool, typer.Option("--interactions", help="keep what users did, not what was shown")
     ] = False,
     prepared: Annotated[bool, typer.Option("--prepared", help="write a prepared data set instead of events")] = False,
-    force: Annotated[bool, typer.Option("--force", help="replace the folder")] = False,
+    force: Force = False,
     json: Annotated[Path | None, typer.Option(help="also write the figures as JSON to this file")] = None,
 ) -> None:
     """Simulate a world with a known truth, or raw files in the format of a public data set."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from localpolicy.runtime.files import write_json
     from localpolicy.simulation.run import default_sequences
     from localpolicy.simulation.run import simulate as run
 
@@ -61,6 +64,49 @@ def simulate(
         rows.append(("purchases, of answered", f"{result.purchases:.1%}"))
     if result.logging_value is not None:
         rows.append(("J of the logging policy", f"{result.logging_value:.4f}"))
-    if json is not None:
-        write_json(json, {**asdict(result), "path": str(result.path)})
+    also_json(json, {**asdict(result), "path": str(result.path)})
     show_table(f"{world} in {result.path}", ("what", "value"), rows)
+
+
+@takes(Fields("localpolicy.data.config:PrepareConfig"), Fields("localpolicy.data.config:PrepareOptions", "How"))
+def prepare(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="events, yoochoose, retailrocket, netflix, movielens or openbandit; or a reader: package.module:Name"
+        ),
+    ],
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            help="files or folders, as downloaded; or s3://, gs://, delta+ and iceberg+ addresses", show_default=False
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="folder of the data set to write", show_default=False)],
+    json: Annotated[Path | None, typer.Option(help="write the counts and the quality report as JSON")] = None,
+    **settings: Any,
+) -> None:
+    """Prepare a log: read, check, filter, index, split and store it; report on its quality."""
+    from localpolicy.data.prepare import prepare as prepare_log
+    from localpolicy.data.quality import measure
+    from localpolicy.data.store import QUALITY_PAGE, Prepared
+    from localpolicy.errors import DataError
+    from localpolicy.report.quality import quality_tables, write_page
+
+    show_steps(PREPARING)
+    try:
+        data = prepare_log(*paths, source=source, out=out, **settings)
+    except DataError:
+        # A day that was appended by a call that was killed before it wrote the page: the page is still owed.
+        if settings.get("append") and (out / "manifest.json").exists() and not (out / QUALITY_PAGE).exists():
+            whole = Prepared(out)
+            write_page(whole, measure(whole))
+        raise
+    quality = measure(data)
+    page = write_page(data, quality)
+    also_json(
+        json, {"counts": data.manifest["counts"], "splits": data.manifest["splits"], "quality": quality.as_dict()}
+    )
+    for table in quality_tables(data, quality):
+        show(table)
+    LOG.info("prepared %s; plots are in %s", out, page)
