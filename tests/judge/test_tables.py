@@ -8,9 +8,8 @@ from gate_examples import made
 from localpolicy.judge import comparison
 from localpolicy.judge.comparison import Comparison
 from localpolicy.report.comparison_tables import comparison_table
-from localpolicy.report.numbers import number, with_error
 from localpolicy.report.page import tables_page
-from localpolicy.report.table import Cell, Mark, Table, best_cell, cells, latex_text
+from localpolicy.report.table import Cell, Mark, Table, best_cell, cells, latex_text, number, with_error
 
 TABLE = Table(
     "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]

@@ -23,8 +23,8 @@ from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.evaluate import evaluate
-from localpolicy.report.numbers import interval_text
 from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdict
+from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.grid import axes, optuna_search

@@ -18,8 +18,7 @@ import altair as alt
 
 from localpolicy.measure.estimate import Interval
 from localpolicy.report.contents import Contents, PolicyInfo
-from localpolicy.report.numbers import NOTHING, known
-from localpolicy.report.table import Cell, Column, Table
+from localpolicy.report.table import NOTHING, Cell, Column, Table, known
 
 OBJECTIVES = {
     "mle": ("#6b7078", "circle"),

@@ -14,8 +14,20 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
-from localpolicy.report.numbers import NOTHING, decimals, known, number
-from localpolicy.report.table import Cell, Column, Mark, Table, best_cell, interval_cell, number_cell, share_cell
+from localpolicy.report.table import (
+    NOTHING,
+    Cell,
+    Column,
+    Mark,
+    Table,
+    best_cell,
+    decimals,
+    interval_cell,
+    known,
+    number,
+    number_cell,
+    share_cell,
+)
 
 BETTER = Mark("▲", "better, beyond chance", "up")
 WORSE = Mark("▼", "worse, beyond chance", "down")

@@ -11,7 +11,7 @@ from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.numbers import decimals, fixed, interval_text, known, percent, short
+from localpolicy.report.table import decimals, fixed, interval_text, known, percent, short
 
 TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"

@@ -11,9 +11,8 @@ from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_tables import side_by_side
 from localpolicy.report.comparison_words import LARGEST
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.numbers import NOTHING, joined, with_interval
 from localpolicy.report.page import write_report
-from localpolicy.report.table import Cell, Table
+from localpolicy.report.table import NOTHING, Cell, Table, joined, with_interval
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
 from localpolicy.study.demo import SCENARIOS, ScenarioResult, run_scenario

@@ -25,7 +25,7 @@ from localpolicy.report.charts import (
     words,
 )
 from localpolicy.report.contents import PolicyInfo, Section
-from localpolicy.report.numbers import decimals, fixed, interval_text, joined, known, percent
+from localpolicy.report.table import decimals, fixed, interval_text, joined, known, percent
 
 HEIGHT = 420
 SAID = 6  # names in a caption

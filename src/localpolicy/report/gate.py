@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from localpolicy.judge.claims import Claim, Gate
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.numbers import NOTHING
-from localpolicy.report.table import Cell, Table
+from localpolicy.report.table import NOTHING, Cell, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +96,7 @@ def go(
     guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     shown(guess_table(guessed, path, called))
-    for note in guessed.unsure:
-        LOG.info("note: %s.", to_caller(note))
+    _noted(*guessed.unsure)
     if 0 < guessed.sequences < FEWEST_SEQUENCES and "session_gap" not in preparing:  # 0: the reader knows
         who = guessed.columns.get("sequence_id", "sequence_id")
         raise DataError(
@@ -116,7 +116,7 @@ def go(
             "test, not a tenth, to stay within the time"
         )
         guessed = replace(guessed, unsure=(*guessed.unsure, note))
-        LOG.info("note: %s.", note)
+        _noted(note)
     item = guessed.columns.get("item_id") if called == path else None
     with training_lock(folder):
         data = prepare_log(path, folder, guessed, seed=seed)
@@ -125,22 +125,25 @@ def go(
         if bad := data.manifest["bad_rows"]:
             skipped = f"skipped: {', '.join(f'{count:,} rows ({problem})' for problem, count in bad.items())}"
             guessed = replace(guessed, unsure=(*guessed.unsure, skipped))
-            LOG.info("note: %s.", to_caller(skipped))
+            _noted(skipped)
         planned = plan(data, folder, clock=clock, seed=seed, changes=settings, device=device)
-        for note in planned.notes:
-            LOG.info("note: %s.", to_caller(note))
+        _noted(*planned.notes)
         LOG.info(
             f"training {planned.runs} runs of at most {counted_epochs(planned.config.train.epochs)}: about "
             f"{_minutes(planned.seconds)} at most ({planned.epoch_seconds:.1f} s an epoch)"
         )
         asked = Asked(path, guessed, folder, seed, rules, titles=called, own=lists, exclude_seen=exclude_seen)
         result = carry_out(asked, data, planned, clock=clock)
-        for note in result.left_out:
-            LOG.info("note: %s.", to_caller(note))
+        _noted(*result.left_out)
         if names is None and called is not None:
             names = read_titles(called, item=item)
         write_go(result, folder / "report.html", titles=names)
     return result
+
+
+def _noted(*notes: str) -> None:
+    for note in notes:
+        LOG.info("note: %s.", to_caller(note))
 
 
 def _preparing(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -169,7 +172,10 @@ def _written(table: Any, folder: Path, name: str) -> Path:
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None) -> Table:
     """One line per column of the log: used as what, or ignored and why."""
-    rows = [cells(_named(uses), uses[0].role or "-", to_caller(uses[0].why)) for uses in _alike(guessed.uses)]
+    rows = []
+    for first, *more in _alike(guessed.uses):
+        name = f"{first.column} to {more[-1].column} ({1 + len(more)} columns)" if more else first.column
+        rows.append(cells(name, first.role or "-", to_caller(first.why)))
     said = [
         *([f"Every row is the event '{guessed.event}'."] if guessed.event else []),
         *([f"Rewards: {guessed.rewards}."] if guessed.rewards else []),
@@ -182,20 +188,12 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None) -> Table:
 
 def _alike(uses: Sequence[Use]) -> list[list[Use]]:
     """Columns side by side that are numbered alone (f0, f1, …) and ignored for the same reason share a line."""
-    lines: list[list[Use]] = []
-    for use in uses:
-        before = lines[-1][-1] if lines else None
+
+    def kind(use: Use) -> tuple[str, ...]:
         stem = use.column.rstrip("0123456789")
-        numbered = before is not None and stem and stem != use.column and before.column.rstrip("0123456789") == stem
-        if numbered and before is not None and not use.role and (before.role, before.why) == (use.role, use.why):
-            lines[-1].append(use)
-        else:
-            lines.append([use])
-    return lines
+        return (stem, use.why) if stem and not use.role else (use.column,)
 
-
-def _named(uses: Sequence[Use]) -> str:
-    return uses[0].column if len(uses) == 1 else f"{uses[0].column} to {uses[-1].column} ({len(uses)} columns)"
+    return [list(alike) for _, alike in groupby(uses, kind)]
 
 
 def go_tables(result: GoResult) -> list[Table]:

@@ -16,7 +16,7 @@ from localpolicy.measure.summary import COLD
 from localpolicy.report import charts
 from localpolicy.report.charts import Chart, Datum, Series, drawn, layer, styled
 from localpolicy.report.contents import Contents, PolicyInfo, Section
-from localpolicy.report.numbers import decimals, interval_text, known, short
+from localpolicy.report.table import decimals, interval_text, known, short
 
 HEIGHT = 230
 RULES = {"logp": "held-out log-likelihood", "-1*return_error": "minus the held-out squared error to the return"}

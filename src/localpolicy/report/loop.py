@@ -12,9 +12,8 @@ from localpolicy import __version__
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import Measurement, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.numbers import NOTHING, joined, percent, with_interval
 from localpolicy.report.page import write_report
-from localpolicy.report.table import Table, cells
+from localpolicy.report.table import NOTHING, Table, cells, joined, percent, with_interval
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import SCENARIOS, PolicySpec

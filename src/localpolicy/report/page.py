@@ -17,8 +17,7 @@ from markupsafe import Markup, escape
 from localpolicy.errors import ConfigError
 from localpolicy.report.comparison_tables import at_k_table, policies_table, sources_table, weights_table
 from localpolicy.report.contents import Contents, Section
-from localpolicy.report.numbers import percent
-from localpolicy.report.table import Cell, Table
+from localpolicy.report.table import Cell, Table, percent
 from localpolicy.runtime.files import whole_file, write_text
 
 if TYPE_CHECKING:

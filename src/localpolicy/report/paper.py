@@ -12,10 +12,9 @@ import pyarrow as pa
 
 from localpolicy.errors import Stopped
 from localpolicy.report.comparison_tables import bucket_table
-from localpolicy.report.numbers import NOTHING, number, with_error
 from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper_table3 import references_of, state_of, table3_tables
-from localpolicy.report.table import Cell, Table, best_cell, cells
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, cells, number, with_error
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study

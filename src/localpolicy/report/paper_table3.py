@@ -9,8 +9,7 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
-from localpolicy.report.numbers import NOTHING, interval_text, number
-from localpolicy.report.table import Cell, Table, best_cell, cells
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, cells, interval_text, number
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, SELECT, TUNED
 from localpolicy.study.paper_tables import COLUMNS, DIALLED, EVENTS, PaperTable, Row

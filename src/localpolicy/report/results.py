@@ -28,11 +28,10 @@ from localpolicy.report.comparison_tables import comparison_tables
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, write_go
 from localpolicy.report.loop import loop_contents, loop_tables
-from localpolicy.report.numbers import NOTHING, number, share_with_error, with_error
 from localpolicy.report.page import tables_page, write_report
 from localpolicy.report.quality import counts_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
-from localpolicy.report.table import Table, cells
+from localpolicy.report.table import NOTHING, Table, cells, number, with_error
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
@@ -66,6 +65,14 @@ def ranking_table(evaluation: Evaluation) -> Table:
         f"{seen}. Errors are clustered by sequence."
     )
     return Table(f"{evaluation.name} on '{settings['split']}'", ["positions", "n", *names], rows, note)
+
+
+def share_with_error(value: Estimate) -> str:
+    """0.1234 ± 0.0012; where the standard error is 0, an exact interval instead: 0.0000 (0 to 0.35)."""
+    if value.n == 0 or value.se > 0:
+        return with_error(value.mean, value.se)
+    interval = value.within_unit()
+    return f"{number(value.mean)} ({interval.low:.2g} to {interval.high:.2g})"
 
 
 def policy_table(evaluation: Evaluation) -> Table:

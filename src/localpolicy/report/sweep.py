@@ -10,9 +10,8 @@ from typing import Any
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.numbers import NOTHING, number, with_error
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
-from localpolicy.report.table import Cell, Table, cells
+from localpolicy.report.table import NOTHING, Cell, Table, cells, number, with_error
 from localpolicy.study.measured import Pooled
 from localpolicy.study.sweep import Sweep
 
@@ -98,15 +97,9 @@ def section(sweep: Sweep) -> Section:
 
 
 def _info(sweep: Sweep, tried: Pooled) -> PolicyInfo:
-    beta = dict(tried.settings).get("objective.beta")
-    return PolicyInfo(
-        name=tried.name,
-        objective=sweep.objective,
-        beta=None if beta is None else float(beta),
-        weights=tried.good[0].record["run"]["weights"],
-        selected_epoch=tried.good[0].epoch,
-        selected_by=sweep.select,
-    )
+    beta, first = dict(tried.settings).get("objective.beta"), tried.good[0]
+    kept = {"selected_epoch": first.epoch, "selected_by": sweep.select, "weights": first.record["run"]["weights"]}
+    return PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept)
 
 
 def verdict(sweep: Sweep) -> str:
@@ -158,11 +151,8 @@ def sweep_contents(sweep: Sweep) -> Contents:
         step = "Raise the budget, or add points with a larger β, which stay closer to the log."
         return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
     name = chosen.name
-    numbers = [
-        KeyNumber(
-            f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", "On validation: this figure chose the point."
-        )
-    ]
+    meaning = "On validation: this figure chose the point."
+    numbers = [KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", meaning)]
     if (js := chosen.js("validation")) is not None:
         noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
         meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"

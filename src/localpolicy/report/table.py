@@ -1,22 +1,23 @@
-"""One table for every reader: terminal, Markdown, LaTeX, web page."""
+"""One table for every reader: terminal, Markdown, LaTeX, web page; and how numbers are written in it and beside it."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
-
-from localpolicy.report.numbers import NOTHING, fixed, known, number, percent, range_text
 
 if TYPE_CHECKING:
     import rich.table
 
     from localpolicy.measure.estimate import Interval
 
-
+NOTHING = "—"  # shown where a figure is missing
+FIGURES = 4  # significant ones of the largest number of a column
+MOST_DECIMALS = 6
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "≤": r"$\leq$", "μ̂": r"$\hat{\mu}$",
           "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
@@ -129,25 +130,19 @@ class Table:
             if parts[-1] and wide[0] + sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
                 parts.append([])
             parts[-1].append(index)
-        tables = [self._columns(part) for part in parts]
-        return [
-            replace(table, title=self.title if index == 0 else "", note=self.note if table is tables[-1] else "")
-            for index, table in enumerate(tables)
-        ]
-
-    def _columns(self, indices: Sequence[int]) -> Table:
-        """The first column and these."""
-        kept = (0, *indices)
-        rows, foot = ([[row[index] for index in kept] for row in part] for part in (self.rows, self.foot))
-        return replace(self, columns=[self.heads[index] for index in kept], rows=rows, foot=foot)
+        tables = []
+        for part in parts:
+            kept = (0, *part)
+            rows, foot = ([[row[index] for index in kept] for row in each] for each in (self.rows, self.foot))
+            title, note = self.title if part is parts[0] else "", self.note if part is parts[-1] else ""
+            tables.append(Table(title, [heads[index] for index in kept], rows, note, foot))
+        return tables
 
     def __str__(self) -> str:
         from rich.console import Console
 
-        text = StringIO()
-        Console(
-            file=text, force_jupyter=False, width=max(get_terminal_size().columns, WIDTH), markup=False, emoji=False
-        ).print(self.terminal())
+        text, width = StringIO(), max(get_terminal_size().columns, WIDTH)
+        Console(file=text, width=width, force_jupyter=False, markup=False, emoji=False).print(self.terminal())
         return text.getvalue()
 
     def _repr_html_(self) -> str:
@@ -221,3 +216,83 @@ def best_cell(value: float, column: Sequence[float], stars: str = "", digits: in
     others = [other for other in column if other == other]
     best = len(others) > 1 and value == value and number(value, digits) == number(max(others), digits)
     return Cell(number(value, digits), best, stars)
+
+
+# ---------------------------------------------------------------------- numbers: a dash where there is none
+
+
+def known(value: float | None) -> bool:
+    """Whether there is a number to show."""
+    return value is not None and math.isfinite(value)
+
+
+def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
+    """Decimal places that give the largest of `values` so many significant figures."""
+    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    if largest == 0:
+        return 1
+    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_DECIMALS)
+
+
+def fixed(value: float | None, digits: int) -> str:
+    """1,234.5 with a true minus sign; what rounds to zero has no sign."""
+    if value is None or not math.isfinite(value):
+        return NOTHING
+    text = f"{abs(value):,.{digits}f}"
+    return f"−{text}" if value < 0 and float(text.replace(",", "")) else text
+
+
+def short(value: float | None, figures: int = FIGURES) -> str:
+    """One number on its own."""
+    return fixed(value, decimals([value], figures))
+
+
+def percent(share: float | None) -> str:
+    """12.3 %."""
+    return NOTHING if share is None or not math.isfinite(share) else f"{fixed(100 * share, 1)} %"
+
+
+def range_text(interval: Interval, digits: int) -> str:
+    """± 0.012 where the interval is symmetric, else [0.10, 0.13]; nothing where it is exact."""
+    if interval.exact:
+        return ""
+    if not (known(interval.low) and known(interval.high)):
+        return "± ?"
+    below, above = interval.mean - interval.low, interval.high - interval.mean
+    unit = 10.0**-digits
+    if abs(above - below) < unit / 2:
+        half = (above + below) / 2
+        return f"± {fixed(half, digits)}" if half >= unit / 2 else f"± <{fixed(unit, digits)}"
+    return f"[{fixed(interval.low, digits)}, {fixed(interval.high, digits)}]"
+
+
+def interval_text(interval: Interval | None, digits: int | None = None) -> str:
+    """A figure with its interval, as plain text."""
+    if interval is None or not known(interval.mean):
+        return NOTHING
+    digits = decimals([interval.mean]) if digits is None else digits
+    return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """0.1234 for a terminal; a dash where there is none."""
+    return NOTHING if value is None or value != value else f"{value:.{digits}f}"
+
+
+def with_error(value: float, se: float, digits: int = 4) -> str:
+    """0.1234 ± 0.0012: a mean and its standard error."""
+    return f"{number(value, digits)} ± {number(se, digits)}"
+
+
+def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str:
+    """0.123 ±0.012: a mean and half its 95 % interval; the mean alone where it is exact."""
+    if interval is None:
+        return NOTHING
+    text = f"{interval.mean:{sign}.{digits}f}"
+    return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
+
+
+def joined(names: Iterable[str]) -> str:
+    """a, b and c."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
