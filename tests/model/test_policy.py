@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -184,6 +186,16 @@ def test_saved_and_loaded_it_is_the_same_policy(tmp_path, settings):
         dialled.log_probabilities(HISTORIES), made.dialled(0.5).log_probabilities(HISTORIES), rtol=0, atol=0
     )
     assert (loaded.network.embedding is loaded.network.heads["policy"].weight) == bool(settings.get("tied"))
+
+
+def test_reading_a_policy_does_not_load_torchs_compiler(tmp_path):
+    policy(float32(tied=True)).save(tmp_path / "run")
+    check = (
+        "import sys; from localpolicy.model.policy import Policy; Policy.load(sys.argv[1]); "
+        "print([name for name in ('sympy', 'torch._dynamo') if name in sys.modules])"
+    )
+    read = subprocess.run([sys.executable, "-c", check, tmp_path / "run"], capture_output=True, text=True, check=True)
+    assert read.stdout.strip() == "[]"
 
 
 def test_equal_policies_give_equal_bytes(tmp_path):

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import AnyHead, Head, Logits
 from localpolicy.catalogue.shards import Shard, ShardedHead
+from localpolicy.model.backbones.drawn import normal
 
 ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
 CRITICS = ("q", "q_a", "q_b", "reward")
@@ -56,7 +57,7 @@ class ItemHead(nn.Module):
         super().__init__()
         self.shard = shard
         # Critics start at zero: their first predictions weigh nothing, instead of adding noise to exp(A/β).
-        made = torch.zeros(items, width) if zero else torch.randn(items, width) * 0.02
+        made = torch.zeros(items, width) if zero else normal(items, width, scale=0.02)
         self.weight = nn.Parameter(own_rows(made, shard)) if weight is None else weight
         self.bias = nn.Parameter(torch.zeros(len(self.weight)))
         self.features: nn.Parameter | None = None  # [F], from which biases come too
@@ -73,7 +74,9 @@ class ProjectedHead(nn.Module):
         super().__init__()
         self.shard = shard
         # Drawn whichever way it starts, so that the weights made after it do not depend on which.
-        drawn = torch.eye(width) + torch.randn(width, width) * 0.02
+        drawn = normal(width, width, scale=0.02)
+        if not drawn.is_meta:
+            drawn.diagonal().add_(1.0)
         self.projection = nn.Parameter(torch.zeros(width, width) if zero else drawn)
         self.bias = nn.Parameter(own_rows(torch.zeros(items), shard))
         self.context = nn.Parameter(torch.zeros(width + 1))

@@ -14,6 +14,7 @@ from localpolicy.catalogue.logits import AnyHead, Logits, take, tilted
 from localpolicy.catalogue.shards import Shard, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.model.backbones import Layout, backbone_called
+from localpolicy.model.backbones.drawn import normal
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.heads import (
     CRITICS,
@@ -57,8 +58,8 @@ class Network(nn.Module):
         self.length = length
         self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
         scale = config.width**-0.5
-        self.embedding = nn.Parameter(own_rows(torch.randn(items, config.width) * scale, shard))
-        self.start = nn.Parameter(torch.randn(config.width) * scale)
+        self.embedding = nn.Parameter(own_rows(normal(items, config.width, scale=scale), shard))
+        self.start = nn.Parameter(normal(config.width, scale=scale))
         # Event embeddings start at zero: unused events change nothing, and training finds what they mean.
         self.answer = nn.Parameter(torch.zeros(events, config.width)) if config.event_embeddings else None
         self.own_backbone = None if backbone is None else plugins.name_of(backbone)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from localpolicy.catalogue.logits import take
+from localpolicy.model.backbones.drawn import normal
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.backbones.sasrec import attend
 
@@ -52,7 +53,7 @@ class Gated(nn.Module):
     def __init__(self, *, width: int, length: int, blocks: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.position = nn.Parameter(torch.randn(length, width) * width**-0.5)
+        self.position = nn.Parameter(normal(length, width, scale=width**-0.5))
         self.blocks = nn.ModuleList(GatedBlock(width, heads, dropout) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
 

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.logits import take
+from localpolicy.model.backbones.drawn import normal
 from localpolicy.model.backbones.layout import Layout
 
 WIDEST = 256  # of a row that one program of a GPU holds
@@ -102,7 +103,7 @@ class SASRec(nn.Module):
     def __init__(self, *, width: int, length: int, blocks: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.dropout = dropout
-        self.position = nn.Parameter(torch.randn(length, width) * width**-0.5)
+        self.position = nn.Parameter(normal(length, width, scale=width**-0.5))
         self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
 
