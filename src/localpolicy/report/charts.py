@@ -120,11 +120,12 @@ CONFIG: dict[str, Any] = {
 GREY, DARK = "#8a8f98", "#5b6068"  # of what is not a policy; legible on light and dark paper
 
 COLOUR = alt.Color("colour:N", scale=None)
-FILL = alt.Fill("fill:N", scale=None)
-STROKE = alt.Stroke("colour:N", scale=None)
-SHAPE = alt.Shape("shape:N", scale=None)
 DASH = alt.StrokeDash("dash:N", scale=None)
-LOOK: dict[str, Any] = {"fill": FILL, "stroke": STROKE, "shape": SHAPE}  # of a policy's point
+LOOK: dict[str, Any] = {  # of a policy's point
+    "fill": alt.Fill("fill:N", scale=None),
+    "stroke": alt.Stroke("colour:N", scale=None),
+    "shape": alt.Shape("shape:N", scale=None),
+}
 
 
 @dataclass(frozen=True)

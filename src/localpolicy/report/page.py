@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from localpolicy.errors import ConfigError
 from localpolicy.report.comparison_tables import at_k_table, policies_table, sources_table, weights_table
@@ -49,23 +48,13 @@ def templates() -> Environment:
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["asset"] = asset
-    environment.filters |= {"breaking": _breaking, "breaking_dots": _breaking_dots, "percent": percent}
+    environment.filters["percent"] = percent
     return environment
 
 
 def render(name: str, **values: Any) -> str:
     """A whole page, with one line end at its end."""
     return templates().get_template(name).render(values).strip() + "\n"
-
-
-def _breaking(name: str) -> Markup:
-    """A name that may break after an underscore; 𝓛_μ as the paper writes it."""
-    return Markup(escape(name).replace("_", Markup("_<wbr>")).replace("𝓛_<wbr>μ", Markup("𝓛<sub>μ</sub>")))
-
-
-def _breaking_dots(title: str) -> Markup:
-    """A heading that may break after a dot."""
-    return Markup(escape(title).replace(".", Markup(".<wbr>")))
 
 
 def table(content: Table, *, identity: str) -> str:
@@ -128,13 +117,6 @@ def _static(spec: dict[str, Any]) -> dict[str, Any]:
 # ---------------------------------------------------------------------- a whole report
 
 
-VERDICTS = {
-    True: ("yes", "✓", "holds"),
-    False: ("no", "✗", "does not hold"),
-    None: ("open", "?", "cannot tell"),
-}
-
-
 def write_report(contents: Contents, path: Path | str) -> Path:
     """Draw `contents` as one self-contained HTML file. Equal contents give equal bytes."""
     try:
@@ -154,11 +136,9 @@ def report_page(contents: Contents) -> str:
 
     drawn = enumerate(zip(contents.sections, all_series(contents), strict=True), start=1)
     parts = [_drawn(section, series, f"s{index}") for index, (section, series) in drawn]
-    charts = [chart for part in parts for chart in part["charts"]]
-    return render(
-        "report.html", title=contents.title, contents=contents, parts=parts, verdicts=VERDICTS,
-        specs=_embedded({chart.identity: chart.spec for chart in charts}), library=_script(library()),
-    )  # fmt: skip
+    specs = _embedded({chart.identity: chart.spec for part in parts for chart in part["charts"]})
+    values = {"title": contents.title, "contents": contents, "parts": parts}
+    return render("report.html", **values, specs=specs, library=_script(library()))
 
 
 def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,6 @@ from localpolicy.study.paper_tables import DIALLED, EVENTS, FIGURES, PaperTable,
 from localpolicy.study.settings import paper_config
 
 LOG = logging.getLogger(__name__)
-DIALS = {  # the setting a figure turns, and where it does by default
-    "figure-beta": ("beta", {"betas": (0.03, 0.1, 0.3, 1.0, 3.0), "seeds": 1}),
-    "figure-lambda": ("td_weight", {"lambdas": (0.1, 0.3, 1.0, 3.0, 10.0), "seeds": 1}),
-}
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,21 +72,14 @@ def paper(what: str, *, out: Path | str, **settings: Any) -> PaperResult:
         sets = data_sets(config, folder, what)
         content = {data.name: data.counts() for data in sets}
         return _written(what, [table2_table(data) for data in sets], content, folder)
-    usual: dict[str, dict[str, Any]] = {
-        "figure-breakdown": {"policies": tuple(TUNED)},
-        **{name: dial for name, (_, dial) in DIALS.items()},
-    }
-    return made(what, Recipe.of(config, what, **usual.get(what, {})), studies(config, folder, what), folder)
+    return made(what, Recipe.of(config, what, **TRAINED[what][2]), studies(config, folder, what), folder)
 
 
 def made(what: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> PaperResult:
     """Trained, measured, drawn and written, on each data set."""
-    if what in DIALS:
-        results = [dial_figure(*study, recipe, DIALS[what][0]) for study in studies]
-    else:
-        results = [(table1 if what == "table1" else table3)(*study, recipe) for study in studies]
-    shown = {"table1": table1_tables, "table3": table3_tables, "figure-breakdown": breakdown_tables}
-    tables = [table for result in results for table in shown.get(what, dial_tables)(result)]
+    train, shown, _ = TRAINED[what]
+    results = [train(*study, recipe) for study in studies]
+    tables = [table for result in results for table in shown(result)]
     content = {result.data.name: result.to_dict() for result in results}
     if what == "figure-breakdown":
         content = {name: one["breakdown"] for name, one in content.items()}
@@ -184,9 +174,7 @@ def table2_table(data: DataSet) -> Table:
     content = data.counts()
     counted, expected = content["found"], content["published"]
     there = {row["what"]: row for row in expected.get("counts", [])}
-    others = [
-        name for name in counted if name not in SHOWN and name not in there
-    ]  # events of a log that is not the paper's
+    others = [name for name in counted if name not in SHOWN and name not in there]  # of a log not the paper's
     if len(others) > MOST_EVENTS:
         counted, others = {**counted, "other events": sum(counted[name] for name in others)}, ["other events"]
     names = [name for name in SHOWN if name in counted or name in there] + [name for name in there if name not in SHOWN]
@@ -230,3 +218,15 @@ def breakdown_tables(table: PaperTable) -> list[Table]:
         bucket_table(f"nDCG@20 by number of {event}s: {table.data.name}", table.breakdown(event), note)
         for event in EVENTS
     ]
+
+
+# How each is trained, the tables that show it, and what its recipe has unless told otherwise.
+TRAINED: dict[str, tuple[Callable[..., PaperTable], Callable[[PaperTable], list[Table]], dict[str, Any]]] = {
+    "table1": (table1, table1_tables, {}),
+    "table3": (table3, table3_tables, {}),
+    "figure-breakdown": (table3, breakdown_tables, {"policies": tuple(TUNED)}),
+    "figure-beta": (partial(dial_figure, key="beta"), dial_tables, {"betas": (0.03, 0.1, 0.3, 1.0, 3.0), "seeds": 1}),
+    "figure-lambda": (
+        partial(dial_figure, key="td_weight"), dial_tables, {"lambdas": (0.1, 0.3, 1.0, 3.0, 10.0), "seeds": 1},
+    ),
+}  # fmt: skip
