@@ -24,7 +24,8 @@ from collect import command_line, show
 from worlds import Case, logged, values
 
 import localpolicy as lp
-from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.batches import Windows
+from localpolicy.data.config import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers

@@ -109,7 +109,7 @@ def measured(
 
 
 def _window(network: Any) -> Any:
-    from localpolicy.data.batches import WindowConfig
+    from localpolicy.data.config import WindowConfig
 
     return WindowConfig(length=network.length)
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # objectives, whose settings are options of `lpi train`, are read without torch
+    import torch
+    from torch import Tensor
 
 Estimator = Literal["snips", "dr", "log_smoothing"]  # of a policy's value: see measure.off_policy
 START = -1  # previous_item of a sequence's first token: the empty context
@@ -49,6 +50,8 @@ class Following:
 
     def discounted(self, gamma: float) -> Tensor:
         """Σ_k γ^k r_k over all steps after each history: [H]. Sums of 1, 2, 4, … steps are made of each other."""
+        import torch
+
         if gamma not in self.known:
             total, step = self.earned.double(), torch.arange(len(self.earned), device=self.earned.device)
             reach = 1
@@ -117,6 +120,8 @@ class Batch:
 
         Context rows were chosen by nobody, so they are no step. Before the positions of a window nothing is asked.
         """
+        import torch
+
         if self.whole:
             return None
         counted = torch.ones_like(self.scored) if self.counted is None else self.counted.to(self.scored.dtype)
@@ -131,6 +136,8 @@ class Batch:
 
     def next_token(self) -> tuple[Tensor, Tensor]:
         """For each position [N]: where the next step begins, and whether there is one in the same history."""
+        import torch
+
         after = self.scored + 1
         if (steps := self.steps) is not None:
             here = torch.arange(len(self.row), device=self.row.device)
@@ -145,8 +152,7 @@ class Batch:
         """The same batch on another device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
-            name: value.to(device) if isinstance(value, Tensor | ItemFilters | Following) else value
-            for name, value in values.items()
+            name: value.to(device) if hasattr(value, "to") else value for name, value in values.items()
         }
         return Batch(**moved)
 
@@ -209,9 +215,9 @@ class Terms:
 
     def masked(self, counted: Tensor) -> Terms:
         """The same with no loss, weight or cap where a position does not count."""
-        losses = {name: torch.where(counted, loss, 0.0) for name, loss in self.losses.items()}
+        losses = {name: loss.where(counted, 0.0) for name, loss in self.losses.items()}
         clipped = None if self.clipped is None else self.clipped & counted
-        return Terms(losses, torch.where(counted, self.weight, 0.0), clipped)
+        return Terms(losses, self.weight.where(counted, 0.0), clipped)
 
     def detached(self) -> Terms:
         """The same numbers without their graph."""

@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
     Fields("localpolicy.runs.config:objective_fields", "objective: what is maximised"),
     Fields("localpolicy.runs.config:TrainConfig", "train: how, and which weights are kept"),
     Fields("localpolicy.model.config:ModelConfig", "model: the network's shape"),
-    Fields("localpolicy.data.batches:WindowConfig", "data: how sequences are cut into windows"),
+    Fields("localpolicy.data.config:WindowConfig", "data: how sequences are cut into windows"),
 )
 def train(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],

@@ -15,23 +15,12 @@ from itertools import chain
 
 import numpy as np
 import torch
-from pydantic import Field
 from torch import Tensor
 
+from localpolicy.data.config import WindowConfig
 from localpolicy.data.store import CONTEXT, Prepared, Split
-from localpolicy.settings import AUTO, OrAuto, Settings
+from localpolicy.settings import AUTO
 from localpolicy.types import START, Batch, Following, ItemFilters
-
-
-class WindowConfig(Settings):
-    """How sequences are cut."""
-
-    length: OrAuto[int] = Field(
-        AUTO, ge=1, description="longest context T: the most recent T actions of a sequence; auto: all of 99 sequences "
-        "in 100, up to 200"
-    )  # fmt: skip
-    last: int | None = Field(None, ge=1, description="score only the last m actions of a window (default: all)")
-
 
 QUANTILE, LONGEST = 0.99, 200  # of the training sequences' lengths
 

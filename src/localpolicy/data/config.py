@@ -14,7 +14,7 @@ from localpolicy.data.rewards import pairs
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.limits import LARGEST_SEED
 from localpolicy.runtime.files import read_yaml
-from localpolicy.settings import Settings
+from localpolicy.settings import AUTO, OrAuto, Settings
 
 SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the log
 
@@ -193,3 +193,13 @@ def _from_yaml(path: str) -> dict[str, str]:
     if not isinstance(content, dict):
         raise ConfigError(f"columns: {path} holds no 'our: theirs' lines.")
     return {str(ours): str(theirs) for ours, theirs in content.items()}
+
+
+class WindowConfig(Settings):
+    """How sequences are cut."""
+
+    length: OrAuto[int] = Field(
+        AUTO, ge=1, description="longest context T: the most recent T actions of a sequence; auto: all of 99 sequences "
+        "in 100, up to 200"
+    )  # fmt: skip
+    last: int | None = Field(None, ge=1, description="score only the last m actions of a window (default: all)")

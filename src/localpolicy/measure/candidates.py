@@ -15,7 +15,7 @@ from weakref import finalize
 
 import pyarrow.parquet as pq
 
-from localpolicy.data.batches import WindowConfig
+from localpolicy.data.config import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.measure.divergence import Reference

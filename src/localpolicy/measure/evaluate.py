@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.data.batches import WindowConfig, Windows
+from localpolicy.data.batches import Windows
+from localpolicy.data.config import WindowConfig
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared

@@ -12,14 +12,15 @@ In a bandit that is (e r̂ - r)².
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
-from localpolicy.objectives.objective import Objective
+from localpolicy.objectives.objective import Objective, ones_like
 from localpolicy.types import Readout, Reads, Terms
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LOGGING = "μ̂: 'head' (trained beside the policy), or the folder of a run (items newer than it have probability 0)"
 
@@ -65,7 +66,7 @@ class Critic(Objective):
         target = at_first_place(readout)
         if self.kind == "q":
             target = target + self.gamma * readout.need("next_value")
-        return Terms({"critic": critic_error(readout, target)}, torch.ones_like(readout.logp))
+        return Terms({"critic": critic_error(readout, target)}, ones_like(readout.logp))
 
 
 def at_first_place(readout: Readout) -> Tensor:

@@ -7,10 +7,9 @@ a draw would add noise that the teacher does not have.
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
 
-from localpolicy.objectives.objective import Objective
+from localpolicy.objectives.objective import Objective, ones_like
 from localpolicy.types import Readout, Reads, Terms
 
 
@@ -29,4 +28,4 @@ class Distill(Objective):
 
     def terms(self, readout: Readout) -> Terms:
         """-Σ_a π*(a|x) log π(a|x)."""
-        return Terms({"policy": readout.need("cross_entropy")}, torch.ones_like(readout.logp))
+        return Terms({"policy": readout.need("cross_entropy")}, ones_like(readout.logp))

@@ -7,7 +7,10 @@ it into the TD target; here it is a baseline.
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def expectile_loss(prediction: Tensor, target: Tensor, *, expectile: float) -> Tensor:

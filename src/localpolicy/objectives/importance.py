@@ -8,16 +8,18 @@ propensities of the log (`propensities=logged`). Where another run cannot have t
 
 from __future__ import annotations
 
-from typing import Literal
+from math import inf
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from pydantic import Field
-from torch import Tensor
 
 from localpolicy.objectives.critic import LOGGING
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class ByRatio(Objective):
@@ -39,10 +41,10 @@ class ByRatio(Objective):
         """ρ = π/μ̂, a constant; 0 where μ̂ = 0: such an action (the item is newer) was not drawn from μ̂."""
         if self.propensities == "logged":
             ratio = (readout.logp - readout.need("logged_propensity").log()).detach().exp()
-            return torch.where(ratio.isnan(), 0.0, ratio)  # the log does not say what could be
+            return ratio.where(~ratio.isnan(), 0.0)  # the log does not say what could be
         log_logging = readout.need("logp_logging")
-        possible = log_logging.detach() > -torch.inf
-        return torch.where(possible, (readout.logp - log_logging).detach().exp(), 0.0)
+        possible = log_logging.detach() > -inf
+        return (readout.logp - log_logging).detach().exp().where(possible, 0.0)
 
 
 class ImportanceWeighted(ByRatio):

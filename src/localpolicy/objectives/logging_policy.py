@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from localpolicy.types import Readout
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def logging_loss(readout: Readout) -> dict[str, Tensor]:

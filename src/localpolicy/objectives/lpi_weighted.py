@@ -25,10 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import log
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from localpolicy.errors import ConfigError
 from localpolicy.objectives.critic import LOGGING, TDObjective, at_first_place, critic_error, squared_error
@@ -36,6 +35,9 @@ from localpolicy.objectives.expectile import expectile_loss
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Baseline = Literal["expected", "policy", "max", "value", "expectile", "none"]
 BASELINE_FIELD = {

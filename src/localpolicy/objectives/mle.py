@@ -17,7 +17,6 @@ from __future__ import annotations
 from math import log
 from typing import Literal
 
-import torch
 from pydantic import Field
 
 from localpolicy.objectives.objective import Objective, unweighted
@@ -54,6 +53,6 @@ class MLE(Objective):
             return unweighted(readout.logp)
         stated, limit = readout.need("logged_propensity").detach(), log(self.clip)
         known = stated > 0  # not where it is missing (NaN)
-        exponent = readout.logp - torch.where(known, stated, 1.0).log()
+        exponent = readout.logp - stated.where(known, 1.0).log()
         ratio = exponent.clamp(max=limit).exp() + self.clip * (exponent - limit).clamp(min=0)
-        return unweighted(readout.logp, control=torch.where(known, ratio - 1, 0.0))
+        return unweighted(readout.logp, control=(ratio - 1).where(known, 0.0))

@@ -8,15 +8,16 @@ size, and its tests need no model. One of your own is a subclass with its own fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-import torch
 from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
-from torch import Tensor
 
 from localpolicy.errors import ConfigError
 from localpolicy.settings import Settings
 from localpolicy.types import Readout, Reads, Terms
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class Fitting(Protocol):
@@ -119,4 +120,9 @@ def weighted(logp: Tensor, weight: Tensor, *, clipped: Tensor | None = None, **a
 
 def unweighted(logp: Tensor, **auxiliary: Tensor) -> Terms:
     """-log π(a|x); and auxiliary losses by name."""
-    return weighted(logp, torch.ones_like(logp), **auxiliary)
+    return weighted(logp, ones_like(logp), **auxiliary)
+
+
+def ones_like(logp: Tensor) -> Tensor:
+    """1 at every position."""
+    return logp.new_ones(logp.shape)

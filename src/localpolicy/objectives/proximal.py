@@ -11,7 +11,6 @@ Departures: PRPO clips ratios of a ranking's exposure; here one item is shown, a
 
 from __future__ import annotations
 
-import torch
 from pydantic import Field
 
 from localpolicy.objectives.importance import ByRatio
@@ -30,6 +29,6 @@ class Proximal(ByRatio):
     def terms(self, readout: Readout) -> Terms:
         """-1[not clipped] ρ r log π."""
         ratio, reward = self.ratio(readout), readout.reward
-        clipped = torch.where(reward >= 0, ratio > self.clip, ratio < 1 / self.clip)
-        weight = torch.where(clipped, 0.0, ratio * reward)
+        clipped = (ratio > self.clip).where(reward >= 0, ratio < 1 / self.clip)
+        weight = (ratio * reward).where(~clipped, 0.0)
         return weighted(readout.logp, weight, clipped=clipped, **logging_loss(readout))

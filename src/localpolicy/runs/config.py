@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.fields import FieldInfo
 
 from localpolicy import plugins
-from localpolicy.data.batches import WindowConfig
+from localpolicy.data.config import WindowConfig
 from localpolicy.errors import ConfigError, nearest, shown
 from localpolicy.limits import LARGEST_SEED
 from localpolicy.model.config import ModelConfig
