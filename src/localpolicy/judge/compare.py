@@ -71,8 +71,7 @@ def compare(
     folders = {run.folder.resolve() for run in compared}
     extra = [run for run in others if run.folder.resolve() not in folders]
     split, taken = settings_of(config, 1).split, BASELINES if baselines else ()
-    prepared, opened = open_all([*compared, *extra], data, split=split, taken=taken, device=device)
-    every = [each.candidate for each in opened]
+    prepared, every = open_all([*compared, *extra], data, split=split, taken=taken, device=device)
     people = people_of(candidate.policy for candidate in every)
     references = every[len(compared) :] + [
         candidate
@@ -93,9 +92,7 @@ def compare(
     candidates = every[: len(compared)]
     for run, beta in dials:
         at = [each.folder.resolve() for each in compared].index(as_run(run).folder.resolve())
-        candidates.append(
-            open_candidate(run, every[at].name, prepared, split=split, beta=beta, device=device).candidate
-        )
+        candidates.append(open_candidate(run, every[at].name, prepared, split=split, beta=beta, device=device))
     if baselines:
         candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
     baseline = baseline_of(candidates, baseline)
@@ -112,7 +109,7 @@ def compare(
             people=people,
         )  # fmt: skip
 
-    evaluations, notes = [], [note for each in opened for note in each.notes]
+    evaluations, notes = [], [note for each in every for note in each.notes]
     for candidate in candidates:
         evaluation = measured(candidate, references)
         refuse_unknown(columns or (), evaluation.metrics, tested)  # an event may have no position in this split

@@ -79,7 +79,7 @@ def gate(
     prepared, opened = open_all(
         runs, data, split=split, beta=beta, taken=BASELINES if rules.baselines else (), device=device
     )
-    candidate, *references = [each.candidate for each in opened]
+    candidate, *references = opened
     old = None if by_log else references[0]
     settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
     # One r̂ for all: a difference in value must be the policies', not their critics'.

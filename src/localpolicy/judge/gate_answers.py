@@ -39,11 +39,11 @@ from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, GateRules, check
 from localpolicy.judge.gate_ranks import outcome_of, too_few, would_tell
 from localpolicy.measure.decisions import effective_sample
 from localpolicy.measure.estimate import mean_estimate, sequences_of
+from localpolicy.measure.off_policy import CAP
 from localpolicy.measure.significance import Paired, paired, paired_family
 from localpolicy.measure.summary import Scores
 
 NAME = "reward per answer"
-CAP = 30.0
 RANKS, SMALL = "nDCG@20", 1e-12
 ALIKE = "the two rank everything alike"
 FIRST = " to items that the person had not met before (what came of it until it was met again counts for the first row)"

@@ -14,8 +14,6 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired, Values, paired, paired_family
 from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
 
-TOO_LITTLE = " by as much as is worth having"
-
 
 def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tuple[Outcome, str]:
     """Whether a gain with this interval is worth a deployment; and why not, in words.
@@ -30,6 +28,13 @@ def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tu
     if too_little:
         return "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
     return "cannot tell", ""
+
+
+def in_words(outcome: Outcome, low: float, high: float, words: Mapping[str, str], rules: GateRules) -> str:
+    """That outcome by its word: a loss is `lower`, and a gain may be too small."""
+    if outcome != "no":
+        return words[outcome]
+    return words["lower" if high < 0 else "no"] + (" by as much as is worth having" if low > rules.min_gain else "")
 
 
 def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
@@ -72,20 +77,13 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
             "everything alike: nothing would change" + (f". Note: {said}" if said else "")
         )
         return check("gain", "no", reason, 0.0, n=test.n, plain="the two rank everything alike")
-    outcome: Outcome = "cannot tell"
-    needed, plain = None, words["cannot tell"]
     if (few := too_few(clusters, rules)) is not None:
-        needed, told = few
-        reason += told
-    else:
-        outcome, told = outcome_of(test.low, test.high, float(old.mean()), rules)
-        reason += told
-        plain = words["lower" if outcome == "no" and test.high < 0 else outcome]
-        plain += TOO_LITTLE if outcome == "no" and test.low > rules.min_gain else ""
-        if outcome == "cannot tell":
-            needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain, rules)
-            reason += told
-    return check("gain", outcome, reason, *test.numbers, needed, plain=plain)
+        return check("gain", "cannot tell", reason + few[1], *test.numbers, few[0], plain=words["cannot tell"])
+    (outcome, told), needed = outcome_of(test.low, test.high, float(old.mean()), rules), None
+    plain = in_words(outcome, test.low, test.high, words, rules)
+    if outcome == "cannot tell":
+        needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain, rules)
+    return check("gain", outcome, reason + told, *test.numbers, needed, plain=plain)
 
 
 def unmeasured(name: str) -> str:

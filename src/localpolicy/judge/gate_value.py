@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
-from localpolicy.judge.gate_ranks import TOO_LITTLE, outcome_of, would_tell
+from localpolicy.judge.gate_ranks import in_words, outcome_of, would_tell
 from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Bounds, Contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
@@ -20,6 +20,7 @@ from localpolicy.measure.off_policy import OffPolicy, value_of
 from localpolicy.measure.significance import holm_steps
 
 NO_PROPENSITIES = "the log has no propensities"
+HIGHER = {"yes": "higher", "no": "no higher", "lower": "lower", "cannot tell": "not significantly higher"}
 
 
 class Valued(NamedTuple):
@@ -97,18 +98,13 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
     if gap.unknown > 0:
         reason += f". It holds {gap.unknown:.4f} either way for what is shown now and never was in the log"
     if decides:
-        outcome, told = outcome_of(interval.low, interval.high, old, rules)
+        outcome, told = outcome_of(*interval, old, rules)
         reason += told
-        plain = {
-            "yes": "its estimated reward is higher",
-            "no": f"its estimated reward is {'lower' if interval.high < 0 else 'no higher'}",
-        }.get(outcome, "its estimated reward is not significantly higher")
-        plain += TOO_LITTLE if outcome == "no" and interval.low > rules.min_gain else ""
+        plain = f"its estimated reward is {in_words(outcome, *interval, HIGHER, rules)}"
     else:
         outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
-        plain = {"yes": "its estimated reward is no lower", "no": "its estimated reward is lower"}.get(
-            outcome, "its estimated reward may be lower"
-        )
+        words = {"yes": "is no lower", "no": "is lower", "cannot tell": "may be lower"}
+        plain = f"its estimated reward {words[outcome]}"
     needed = None
     if outcome == "cannot tell":
         smallest = rules.smallest_gain * abs(old)

@@ -110,9 +110,7 @@ def measure(
             "data": data.digest,
             "kind": data.kind,
             **config.model_dump(mode="json"),
-            "length": window.length,
-            "last": window.last,
-            "beyond_length": scores.settings["beyond_length"],
+            **{each: scores.settings[each] for each in ("length", "last", "beyond_length")},
             "seed": candidate.origin.seed,
         },
     )
@@ -144,7 +142,7 @@ def evaluate(
     run, others = as_run(run), [as_run(other) for other in as_list(against)]
     split = settings_of(config, 1).split
     prepared, opened = open_all([run, *others], data, split=split, beta=beta, device=device)
-    candidate, *references = [each.candidate for each in opened]
+    candidate, *references = opened
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += filter_notes(prepared, split)
     if not references and (own := own_logging(candidate)):

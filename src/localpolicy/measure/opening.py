@@ -103,22 +103,13 @@ def on_data(policy: Deployable, data: Prepared) -> Deployable:
     return policy if same_items and list(policy.origin.events) == data.events else OnOtherData(policy, data)
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A candidate on given data, and what must be said of it."""
-
-    candidate: Candidate
-    notes: tuple[str, ...] = ()
-    leaks: int = 0  # sequences of the evaluated split that it was trained on
-
-
-def data_for(runs: Sequence[RunLike], data: Prepared | Path | str | None) -> Prepared:
+def data_for(runs: Sequence[Run], data: Prepared | Path | str | None) -> Prepared:
     """The rows all are measured on: those given, or else those of the first that was trained on any."""
     if data is not None:
         opened = data if isinstance(data, Prepared) else Prepared(data)
         opened.verify()
         return opened
-    first = next((run for run in map(as_run, runs) if not run.folder.is_file()), None)
+    first = next((run for run in runs if not run.folder.is_file()), None)
     if first is None:
         raise RunError("a file of lists says nothing of the log it belongs to: name the prepared data with --data.")
     return open_data(first)
@@ -127,12 +118,12 @@ def data_for(runs: Sequence[RunLike], data: Prepared | Path | str | None) -> Pre
 def open_candidate(
     like: RunLike, name: str, data: Prepared, *, split: str, beta: float | None = None, likeliest: bool = False,
     device: str = "auto",
-) -> Opened:  # fmt: skip
+) -> Candidate:  # fmt: skip
     """A policy as it would serve the people of `data`."""
     run = as_run(like)
     if run.folder.is_file():
         recorded = read_recorded(run.folder, data, split)
-        return Opened(Candidate(name, recorded, Reference(name, "recorded")), recorded.notes)
+        return Candidate(name, recorded, Reference(name, "recorded"), notes=recorded.notes)
     if is_baseline(run.folder):
         policy: Deployable = load_baseline(run.folder)
         candidate = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
@@ -140,15 +131,15 @@ def open_candidate(
         candidate = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
     if run.manifest["data"]["digest"] in data.digests:
         if len(candidate.policy.items) != data.n_items:  # extended since: judged among the items of the data
-            return Opened(replace(candidate, policy=on_data(candidate.policy, data)))
-        return Opened(candidate)
+            return replace(candidate, policy=on_data(candidate.policy, data))
+        return candidate
     return _elsewhere(candidate, run, data, split)
 
 
 def open_all(
     runs: Sequence[Run], data: Prepared | Path | str | None, *, split: str, beta: float | None = None,
     taken: Collection[str] = (), device: str = "auto",
-) -> tuple[Prepared, list[Opened]]:  # fmt: skip
+) -> tuple[Prepared, list[Candidate]]:  # fmt: skip
     """The rows that all are measured on, and each policy on them, the first at `beta`; what is incomparable is refused.
 
     Names are those of the folders; none may be `taken`.
@@ -159,7 +150,7 @@ def open_all(
         open_candidate(run, name, prepared, split=split, beta=each, device=device)
         for run, name, each in zip(runs, names, betas, strict=True)
     ]
-    refuse_incomparable([each.candidate for each in opened])
+    refuse_incomparable(opened)
     return prepared, opened
 
 
@@ -170,7 +161,7 @@ def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: 
     if run.kept_by in BY_LIKELIHOOD or not has_likeliest(run):
         return candidate
     opened = open_candidate(run, candidate.name, data, split=split, beta=candidate.beta, likeliest=True, device=device)
-    return replace(opened.candidate, name=candidate.name)
+    return replace(opened, name=candidate.name)
 
 
 def has_likeliest(run: Run) -> bool:
@@ -178,7 +169,7 @@ def has_likeliest(run: Run) -> bool:
     return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
 
 
-def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Opened:
+def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Candidate:
     """A policy of another log on these rows."""
     name, kind = candidate.name, candidate.policy.origin.kind
     if kind != data.kind:
@@ -206,7 +197,7 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Op
             f"{name} was trained on {leaks:,} of the {len(data[split]):,} sequences of the {split} split: its figures "
             "are too good"
         )
-    return Opened(replace(candidate, policy=policy, facts=facts), tuple(notes), leaks or 0)
+    return replace(candidate, policy=policy, facts=facts, notes=tuple(notes), leaks=leaks or 0)
 
 
 def _leaks(run: Run, data: Prepared, split: str) -> int | None:

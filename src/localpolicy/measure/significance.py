@@ -64,8 +64,8 @@ class Paired:
 
     @property
     def stars(self) -> str:
-        """The paper's marks, of the corrected p-value."""
-        return stars(self.holm_p)
+        """The paper's marks, of the corrected p-value: * below .05, ** below .01, *** below .001."""
+        return next((mark for level, mark in LEVELS if self.holm_p < level), "")
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -199,11 +199,6 @@ def holm_steps(clear: Mapping[Key, float], interval: Callable[[Key, float], End]
         low, high = found[key] = interval(key, 1 - (1 - confidence) / tests)
         tests -= tests > 1 and not low <= 0.0 <= high
     return found
-
-
-def stars(p: float) -> str:
-    """* below .05, ** below .01, *** below .001."""
-    return next((mark for level, mark in LEVELS if p < level), "")
 
 
 BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
