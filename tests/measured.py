@@ -15,6 +15,7 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.significance import holm_factors
 from localpolicy.measure.summary import Scores
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
@@ -107,3 +108,8 @@ def evaluate_policy(
         Candidate(each, other, known.get(each, Reference(each, each))) for each, other in (references or {}).items()
     ]
     return measure(Candidate(name, policy, Reference(name, name)), data, others, window=window, **options)
+
+
+def holm(p_values) -> list[float]:
+    """p-values as a family of tests reads them."""
+    return [float(np.minimum(1.0, factor * p)) for factor, p in zip(holm_factors(p_values), p_values, strict=True)]

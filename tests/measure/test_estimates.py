@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from measured import holm
 from scipy import stats
 
 from localpolicy.measure.estimate import as_json, mean_estimate, quantiles
-from localpolicy.measure.significance import bootstrap_means, holm, paired, paired_bootstrap, paired_family
+from localpolicy.measure.significance import bootstrap_means, paired, paired_bootstrap, paired_family
 
 
 def test_plain_error_is_the_textbooks():

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from measured import holm
 from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
@@ -17,7 +18,7 @@ from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.significance import Paired, holm, paired
+from localpolicy.measure.significance import Paired, paired
 from localpolicy.report.comparison import comparison_section, write_comparison
 from localpolicy.report.comparison_words import _is_better, comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, Interval, Section

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from measured import holm
 from scipy import stats
 from shop_logs import from_markdown, measured, write_shop
 from small_logs import write_small
@@ -19,7 +20,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError, DataError, RunError, TrainingError
 from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.metrics import metric
-from localpolicy.measure.significance import holm, paired
+from localpolicy.measure.significance import paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.page import MISSING, tables_page
 from localpolicy.report.paper import breakdown_tables, dial_tables, draw, table1_tables, table2_table

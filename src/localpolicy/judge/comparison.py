@@ -182,18 +182,13 @@ class Comparison(Result):
     @cached_property
     def predicts_truth(self) -> dict[str, float]:
         """Spearman's correlation over policies of each figure with the true J: would it have picked the best?"""
-        if len(self.evaluations) < 3 or any(evaluation.truth is None for evaluation in self.evaluations):
+        value = self.evaluations[0].off_policy
+        names = ("true J", *self.columns, "AR@1", "logp", *([] if value is None else value.estimates))
+        rows = {name: [evaluation.row(name) for evaluation in self.evaluations] for name in names}
+        figures = {name: [row.mean for row in found if row is not None] for name, found in rows.items()}
+        figures = {name: means for name, means in figures.items() if len(means) == len(self.evaluations) >= 3}
+        if (truth := figures.pop("true J", None)) is None:
             return {}
-        truth = [evaluation.truth.value for evaluation in self.evaluations if evaluation.truth is not None]
-        names = (*self.columns, "AR@1", "logp")
-        figures = {name: [evaluation.estimate(name).mean for evaluation in self.evaluations] for name in names}
-        estimates = [
-            evaluation.off_policy.estimates for evaluation in self.evaluations if evaluation.off_policy is not None
-        ]
-        if len(estimates) == len(self.evaluations):
-            for name in estimates[0]:
-                if all(name in each for each in estimates):
-                    figures[name] = [each[name].value for each in estimates]
         from scipy import stats  # half a second, for worlds whose truth is known alone
 
         return {

@@ -87,7 +87,7 @@ def paired_family(values: Mapping[Key, Values], *, confidence: float = 0.95) -> 
     1 - α / m': it excludes 0 exactly where the corrected p-value is below α.
     """
     gaps = {key: _gap(*each) for key, each in values.items()}
-    factors = _holm_factors([gap.p for gap in gaps.values()])
+    factors = holm_factors([gap.p for gap in gaps.values()])
     return {
         key: gap.tested(1 - (1 - confidence) / factor, float(np.minimum(1.0, factor * gap.p)))
         for (key, gap), factor in zip(gaps.items(), factors, strict=True)
@@ -171,13 +171,11 @@ def paired_bootstrap(first: np.ndarray, second: np.ndarray, clusters: np.ndarray
     return float((1 + (np.abs(centred) >= abs(seen) - 1e-15).sum()) / (draws + 1))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)), over p in rising order; a test not made (NaN) is not counted."""
-    return [float(np.minimum(1.0, factor * p)) for factor, p in zip(_holm_factors(p_values), p_values, strict=True)]
+def holm_factors(p_values: Sequence[float]) -> list[float]:
+    """What Holm (1979) multiplies each p-value with, before it is cut off at 1: from m down to 1.
 
-
-def _holm_factors(p_values: Sequence[float]) -> list[float]:
-    """What Holm (1979) multiplies each p-value with, before it is cut off at 1: from m down to 1."""
+    p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)), over p in rising order; a test not made (NaN) is not counted.
+    """
     values = np.asarray(p_values, dtype=np.float64)
     made = np.flatnonzero(~np.isnan(values))
     order = made[np.argsort(values[made], kind="stable")]
