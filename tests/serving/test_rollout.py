@@ -14,12 +14,13 @@ from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.serving import rollout as rollouts
 from localpolicy.serving.assignment import Assignment, hashed_position
 from localpolicy.serving.database import Database
+from localpolicy.serving.decision import RolloutRules, decide
 from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, Shadowed, new_id
-from localpolicy.serving.rollout import RolloutRules, decide, judge, plan, read_plan, roll_back
+from localpolicy.serving.rollout import judge, plan, read_plan, roll_back
 from localpolicy.serving.rotate import rotate
 from localpolicy.serving.sequential import benefit, harm, ratio
 from localpolicy.serving.units import RolloutList, Units, units_of
