@@ -14,20 +14,7 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
-from localpolicy.report.table import (
-    NOTHING,
-    Cell,
-    Column,
-    Mark,
-    Table,
-    best_cell,
-    decimals,
-    interval_cell,
-    known,
-    number,
-    number_cell,
-    share_cell,
-)
+from localpolicy.report.table import NOTHING, Cell, Column, Mark, Table, best_cell, decimals, known, number
 
 BETTER = Mark("▲", "better, beyond chance", "up")
 WORSE = Mark("▼", "worse, beyond chance", "down")
@@ -72,7 +59,7 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
     shown = {figure: column for figure, column in columns.items() if any(map(known, _means(section, figure)))}
     foot = []
     if section.logging_value is not None and "true J" in shown:
-        level = interval_cell(section.logging_value, decimals(_means(section, "true J")))
+        level = Cell.of_interval(section.logging_value, decimals(_means(section, "true J")))
         foot = [[Cell("the logging policy μ", value="the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
     note = _page_note(section, shown)
     return side_by_side("Policies side by side", names, shown, lambda *of: _page_cell(section, *of), note, foot)
@@ -88,13 +75,13 @@ def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
 
 def _page_cell(section: Section, policy: str, figure: str, *, marked: bool = True) -> Cell:
     if figure.startswith("coverage"):
-        return share_cell(section.mean(policy, figure))
+        return Cell.of_share(section.mean(policy, figure))
     if figure == "entropy":
-        return number_cell(section.mean(policy, figure), decimals(_means(section, figure), 3))
+        return Cell.of_number(section.mean(policy, figure), decimals(_means(section, figure), 3))
     # A difference has as many decimals as the values it comes from.
     digits = decimals(_means(section, "true J" if figure == "true gain" else figure))
     mark = _mark(section, policy, figure) if marked else None
-    return interval_cell(section.figure(policy, figure), digits, mark)
+    return Cell.of_interval(section.figure(policy, figure), digits, mark)
 
 
 def _means(section: Section, figure: str) -> list[float | None]:
@@ -152,12 +139,12 @@ def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
     def cell(name: str, key: str) -> Cell:
         policy = weighed[name]
         if key == "epoch":
-            return number_cell(policy.selected_epoch, 0)
+            return Cell.of_number(policy.selected_epoch, 0)
         value = policy.weights.get(key)
         if not key.endswith("_share"):
-            return number_cell(value, decimals([value], 3))
+            return Cell.of_number(value, decimals([value], 3))
         scarce = key == "effective_share" and value is not None and value < LEAST_EFFECTIVE
-        return share_cell(value, SCARCE if scarce else None)
+        return Cell.of_share(value, SCARCE if scarce else None)
 
     note = (
         "At the epoch kept. A small effective share (marked ! below "

@@ -10,20 +10,7 @@ import altair as alt
 
 from localpolicy.measure.estimate import Interval
 from localpolicy.report import charts
-from localpolicy.report.charts import (
-    COLOUR,
-    DARK,
-    GREY,
-    LOOK,
-    Chart,
-    Datum,
-    Series,
-    bar,
-    drawn,
-    layer,
-    shortened,
-    words,
-)
+from localpolicy.report.charts import COLOUR, DARK, GREY, Chart, Datum, Series, drawn, layer, shortened, words
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.table import decimals, fixed, interval_text, joined, known, percent
 
@@ -129,7 +116,7 @@ def _dials(points: Sequence[Datum]) -> list[Datum]:
 
 
 def _bounds(name: str, interval: Interval, figure: str) -> Datum:
-    return {name: float(interval.mean), **bar(interval, figure, f"{name}_")}
+    return {name: float(interval.mean), **charts.bar(interval, figure, f"{name}_")}
 
 
 def _layers(section: Section, axis: str, data: dict[str, list[Datum]], level: Interval | None) -> list[alt.Chart]:
@@ -179,7 +166,7 @@ def _layers(section: Section, axis: str, data: dict[str, list[Datum]], level: In
         *layers,
         bars[0].encode(x=of_x("x_low"), x2="x_high:Q", y=y, color=COLOUR),
         bars[1].encode(x=x, y=of_y("y_low"), y2="y_high:Q", color=COLOUR),
-        marks.encode(x=x, y=y, tooltip=tips, **LOOK),
+        marks.encode(x=x, y=y, tooltip=tips, **charts.LOOK),
         names.encode(x=x, y=y, text="label:N"),
     ]
 

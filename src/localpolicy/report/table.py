@@ -59,6 +59,23 @@ class Cell:
     bar: float | None = None  # a share, drawn as a bar on a page
     code: bool = False  # a path or a digest
 
+    @classmethod
+    def of_number(cls, value: float | None, digits: int) -> Cell:
+        """One number."""
+        return cls(fixed(value, digits), value=value if known(value) else None)
+
+    @classmethod
+    def of_share(cls, value: float | None, mark: Mark | None = None) -> Cell:
+        """A share, in per cent."""
+        return cls(percent(value), value=value if known(value) else None, mark=mark)
+
+    @classmethod
+    def of_interval(cls, interval: Interval | None, digits: int, mark: Mark | None = None) -> Cell:
+        """A mean with its interval."""
+        if interval is None or not known(interval.mean):
+            return cls(NOTHING)
+        return cls(fixed(interval.mean, digits), value=interval.mean, around=range_text(interval, digits), mark=mark)
+
     def plain(self) -> str:
         """For a terminal."""
         words = f"{self.text} {self.around}".rstrip() + (f" {self.mark.sign}" if self.mark else "")
@@ -192,23 +209,6 @@ def latex_text(text: str) -> str:
 def cells(*values: str) -> list[Cell]:
     """A row of plain cells."""
     return [Cell(value) for value in values]
-
-
-def number_cell(value: float | None, digits: int) -> Cell:
-    """One number."""
-    return Cell(fixed(value, digits), value=value if known(value) else None)
-
-
-def share_cell(value: float | None, mark: Mark | None = None) -> Cell:
-    """A share, in per cent."""
-    return Cell(percent(value), value=value if known(value) else None, mark=mark)
-
-
-def interval_cell(interval: Interval | None, digits: int, mark: Mark | None = None) -> Cell:
-    """A mean with its interval."""
-    if interval is None or not known(interval.mean):
-        return Cell(NOTHING)
-    return Cell(fixed(interval.mean, digits), value=interval.mean, around=range_text(interval, digits), mark=mark)
 
 
 def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
