@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def compare(
         raise RunError("nothing to compare: name at least one run.")
     folders = {run.folder.resolve() for run in compared}
     extra = [run for run in others if run.folder.resolve() not in folders]
-    split, taken = settings_of(config, 1).split, BASELINES if baselines else ()
+    split, taken = settings_of(config).split, BASELINES if baselines else ()
     prepared, every = open_all([*compared, *extra], data, split=split, taken=taken, device=device)
     people = people_of(candidate.policy for candidate in every)
     references = every[len(compared) :] + [
@@ -83,7 +84,9 @@ def compare(
         # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
         seeds = Counter(estimate.origin.family for estimate in estimates)
         references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
-    settings = settings_of(config, _min_history(every))
+    # Of the first that was trained: a file of lists and a simple baseline have neither.
+    trained = next((candidate for candidate in every if candidate.facts), every[0])
+    settings, window = settings_of(config, trained), window_of(trained)
     tested = ("HR@20", "nDCG@20") if config is None else settings.metrics
     refuse_unknown(columns or (), {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, tested)
     # Every k is measured, and few are tested: with more columns each would need a larger difference.
@@ -101,17 +104,12 @@ def compare(
     imputed = None if imputation is None else imputation_at(imputation, prepared)
     # One r̂ for all: a difference in value must be the policies', not their critics'.
     rewards = ItemMeans.fit(prepared) if "propensity" in prepared[split].arrays else None
-    window = window_of(next((candidate for candidate in every if candidate.facts), every[0]))
-
-    def measured(candidate: Candidate, references: Sequence[Candidate] = ()) -> Evaluation:
-        return measure(
-            candidate, prepared, references, window=window, config=settings, imputation=imputed, values=rewards,
-            people=people,
-        )  # fmt: skip
-
+    measured = partial(
+        measure, data=prepared, window=window, config=settings, imputation=imputed, values=rewards, people=people
+    )
     evaluations, notes = [], [note for each in every for note in each.notes]
     for candidate in candidates:
-        evaluation = measured(candidate, references)
+        evaluation = measured(candidate, references=references)
         refuse_unknown(columns or (), evaluation.metrics, tested)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
@@ -130,12 +128,6 @@ def compare(
     return Comparison(
         evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
     )
-
-
-def _min_history(candidates: Sequence[Candidate]) -> int:
-    """Of the first that was trained: a file of lists and a simple baseline have none."""
-    known = (candidate.facts["train.min_history"] for candidate in candidates if "train.min_history" in candidate.facts)
-    return int(next(known, 1))
 
 
 def _pairs(

@@ -75,22 +75,18 @@ def gate(
     rules = rules_of(rules)
     by_log = isinstance(against[0], str | Path) and str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
     runs = [as_run(like) for like in (run, *(against[1:] if by_log else against))]
-    split = settings_of(config, 1).split
+    split = settings_of(config).split
     prepared, opened = open_all(
         runs, data, split=split, beta=beta, taken=BASELINES if rules.baselines else (), device=device
     )
     candidate, *references = opened
     old = None if by_log else references[0]
-    settings = settings_of(config, int(candidate.facts.get("train.min_history", 1)))
+    settings, people = settings_of(config, candidate), people_of(each.policy for each in opened)
     # One r̂ for all: a difference in value must be the policies', not their critics'.
-    values, people = ItemMeans.fit(prepared), people_of(each.policy for each in (candidate, *references))
-
-    def measured(policy: Candidate, references: Sequence[Candidate] = (), *, unseen: bool = False) -> Evaluation:
-        return measure(
-            policy, prepared, references, window=window_of(candidate), config=settings, rules=rules.overlap,
-            values=values, people=people, unseen=unseen,
-        )  # fmt: skip
-
+    measured = partial(
+        measure, data=prepared, window=window_of(candidate), config=settings, rules=rules.overlap,
+        values=ItemMeans.fit(prepared), people=people,
+    )  # fmt: skip
     likeliest = partial(open_likeliest, data=prepared, split=split, device=device)
 
     def alike(by: Callable[..., Evaluation], deployed: Candidate, *pair: Evaluation) -> Pair:
@@ -99,7 +95,7 @@ def gate(
     # Divergence from a trained policy is meant: ranks of a file or of neighbours are no probabilities. Whatever figure
     # kept it, an estimate of the log is best by its weights of the best held-out likelihood.
     estimates = [likeliest(each) for each in references if each.run is not None and each.run.started]
-    evaluation, deployed = measured(candidate, estimates), None if old is None else measured(old)
+    evaluation, deployed = measured(candidate, references=estimates), None if old is None else measured(old)
     question = _asked(prepared, split, candidate, old, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
     taken = {each.origin.objective for each in (candidate, *references[:1])}
@@ -127,7 +123,7 @@ def gate(
         checks.append(baselines_by_value(evaluation, deployed, baselines, rules))
     elif question.kind == "rewards" and old is not None and deployed is not None and not both_imitate(candidate, old):
         asked = partial(measured, unseen=prepared.kind == "interactions")
-        mine, theirs = asked(candidate, estimates), asked(old)
+        mine, theirs = asked(candidate, references=estimates), asked(old)
         pair = alike(asked, old, mine, theirs)
         every = (mine, pair.new, pair.old, *map(asked, beside))
         new, first, second, *rivals = (choices_of(each.name, each.scores) for each in every)

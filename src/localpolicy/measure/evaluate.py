@@ -140,7 +140,7 @@ def evaluate(
     (default: the run's folder, under `evaluation/`).
     """
     run, others = as_run(run), [as_run(other) for other in as_list(against)]
-    split = settings_of(config, 1).split
+    split = settings_of(config).split
     prepared, opened = open_all([run, *others], data, split=split, beta=beta, device=device)
     candidate, *references = opened
     notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
@@ -152,7 +152,7 @@ def evaluate(
         prepared,
         references,
         window=window_of(candidate),
-        config=settings_of(config, int(candidate.facts.get("train.min_history", 1))),
+        config=settings_of(config, candidate),
         propensities=propensities,
         imputation=None if imputation is None else imputation_at(imputation, prepared),
         people=people_of(each.policy for each in (candidate, *references)),
@@ -174,11 +174,14 @@ def _origin(run: Run, beta: float | None) -> dict[str, Any]:
     return {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
 
 
-def settings_of(config: EvaluateConfig | Mapping[str, Any] | None, min_history: int) -> EvaluateConfig:
-    """The settings asked for; `min_history` is the run's own where none is given."""
+def settings_of(
+    config: EvaluateConfig | Mapping[str, Any] | None, candidate: Candidate | None = None
+) -> EvaluateConfig:
+    """The settings asked for; `min_history` is that of the candidate's training where none is given."""
     if isinstance(config, EvaluateConfig):
         return config
-    return EvaluateConfig.parse({"min_history": min_history, **(config or {})})
+    trained = {} if candidate is None else candidate.facts
+    return EvaluateConfig.parse({"min_history": int(trained.get("train.min_history", 1)), **(config or {})})
 
 
 def world_of(data: Prepared, world: Path | str | None) -> Path | None:

@@ -171,7 +171,7 @@ def _measure_one(task: Task) -> Outcome:
     imputation = None if task.imputation is None else imputation_at(task.imputation, data)
     for split in SPLITS:
         asked = {"split": split, "exclude_seen": task.exclude_seen}
-        settings = evaluation_settings(asked, candidate.facts["train.min_history"])
+        settings = evaluation_settings(asked, candidate)
         if device_of(candidate.policy).type == "cuda":
             settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
         # The references are measured against each other once, not beside every arm: hence no floor.
