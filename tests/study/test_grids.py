@@ -6,7 +6,7 @@ import pytest
 
 from localpolicy.errors import ConfigError
 from localpolicy.runs.config import Config
-from localpolicy.study.grid import Axis, axes, grid, optuna_search, whole_key
+from localpolicy.study.settings import Axis, axes, grid, optuna_search, whole_key
 
 
 def test_a_grid_is_the_cartesian_product():
@@ -31,7 +31,7 @@ def test_values_named_twice_count_once():
 
 def test_a_range_is_for_searching():
     (axis,) = axes(["beta=0.01..1"])
-    assert (axis.low, axis.high, axis.listed, axis.whole) == (0.01, 1.0, False, False)
+    assert (axis.low, axis.high, axis.values, axis.whole) == (0.01, 1.0, False, False)
     assert axes(["model.width=8..64"])[0].whole
     with pytest.raises(ConfigError, match="is a range"):
         grid([axis])

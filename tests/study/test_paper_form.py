@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from localpolicy.report.paper import paper
-from localpolicy.study.grid import Point
 from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
-from localpolicy.study.settings import WHAT
+from localpolicy.study.settings import WHAT, Point
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 

@@ -13,11 +13,10 @@ from localpolicy.report.page import tables_page
 from localpolicy.report.paper_table3 import claims, findings, main_table, our_gains, table3_tables
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Study
-from localpolicy.study.grid import Point
 from localpolicy.study.paper_data import DataSet
 from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, Recipe
 from localpolicy.study.paper_tables import COLUMNS, table3
-from localpolicy.study.settings import PaperConfig
+from localpolicy.study.settings import PaperConfig, Point
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(betas=(1.0,), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu", policies=("mle", "sqn", "lpi_rl"))

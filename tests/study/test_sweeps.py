@@ -27,8 +27,8 @@ from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdic
 from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.study.grid import axes, optuna_search
 from localpolicy.study.measured import Pooled
+from localpolicy.study.settings import axes, optuna_search
 from localpolicy.study.sweep import best_within, sweep
 from localpolicy.training.train import train
 
@@ -127,8 +127,7 @@ def test_a_budget_below_the_floor_is_refused_and_names_it(swept):
 
 def test_a_budget_chooses_within_it(swept):
     def point(selection_score, js):
-        trained, measured = selection_score > -math.inf, SimpleNamespace(mean=js)
-        return SimpleNamespace(whole=trained, selection_score=selection_score, js=lambda split: measured)
+        return SimpleNamespace(selection_score=selection_score, js=lambda split: SimpleNamespace(mean=js))
 
     far, near, nearest, failed = point(0.9, 0.3), point(0.7, 0.1), point(0.6, 0.05), point(-math.inf, 0.01)
     points = [nearest, far, near, failed]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
@@ -29,14 +29,13 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 from localpolicy.runtime.processes import in_processes
-from localpolicy.study.grid import Point
 from localpolicy.study.jobs import Job, Task, different, measure_all, networks_of, refuse_other
 from localpolicy.study.measured import SPLITS, Measured
+from localpolicy.study.settings import Point
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 TOWERS = "towers"  # under `out`, while arms that share them are at work
-Key = TypeVar("Key")
 Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
 Ended = Callable[[Sequence[str]], Sequence["Arm"]]  # from the names of arms that ended to those to begin
 
@@ -106,11 +105,6 @@ class Study:
         if not self.stopped:
             shutil.rmtree(self.out / TOWERS, ignore_errors=True)
         return {name: known[name] for name in wanted if name in known}
-
-    def measure_each(self, arms: Mapping[Key, Sequence[Arm]]) -> dict[Key, list[Measured]]:
-        """The references and all these arms, several at a time: by key, what is known of its arms."""
-        known = self.measure([*self.references, *(arm for each in arms.values() for arm in each)])
-        return {key: [known[arm.name] for arm in each if arm.name in known] for key, each in arms.items()}
 
     def floor(self) -> dict[str, Estimate] | None:
         """JS between the references on each split: None unless they differ in seed alone, or where time was short.

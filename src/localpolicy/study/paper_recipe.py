@@ -19,10 +19,9 @@ from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm
-from localpolicy.study.grid import Axis, Point, grid
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.paper_data import DataSet
-from localpolicy.study.settings import PaperConfig
+from localpolicy.study.settings import Axis, PaperConfig, Point, grid
 
 METRICS = tuple(
     f"{event}.{name}@{k}" for event in ("purchase", "click") for name in ("HR", "nDCG") for k in (5, 10, 20)

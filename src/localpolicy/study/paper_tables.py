@@ -23,7 +23,6 @@ from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.significance import Bucket, Lead, breakdown, column_leads
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.grid import Point
 from localpolicy.study.measured import Measured, Pooled
 from localpolicy.study.paper_data import DataSet
 from localpolicy.study.paper_recipe import (
@@ -40,6 +39,7 @@ from localpolicy.study.paper_recipe import (
     published_table3,
     references,
 )
+from localpolicy.study.settings import Point
 
 EVENTS = ("purchase", "click")
 FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1
@@ -193,11 +193,14 @@ def _each(
     data: DataSet, study: Study, recipe: Recipe, arms: Mapping[tuple[str, str], Sequence[Arm]], **about: Any
 ) -> PaperTable:
     """A table of all these policies, by name and label: train what is not there, and put it together."""
-    measured = study.measure_each(arms)
+    known = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
     missing, floor = study.stopped, study.floor()
-    good = {key: [seed for seed in each if not seed.failed] for key, each in measured.items()}
-    rows = [Row(name, label, Pooled(label, seeds)) for (name, label), seeds in good.items() if seeds]
-    failed = {seed.name: seed.failed for each in measured.values() for seed in each if seed.failed}
+    rows, failed = [], dict[str, str]()
+    for (name, label), each in arms.items():
+        measured = [known[arm.name] for arm in each if arm.name in known]
+        failed |= {seed.name: seed.failed for seed in measured if seed.failed}
+        if good := [seed for seed in measured if not seed.failed]:
+            rows.append(Row(name, label, Pooled(label, good)))
     return PaperTable(data, recipe, rows=rows, floor=floor, missing=missing, failed=failed, **about)
 
 

@@ -26,8 +26,8 @@ from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.grid import Point, axes, corners, grid, optuna_search
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled, over_seeds
+from localpolicy.study.settings import Point, axes, corners, grid, optuna_search
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def best_within(tried: Sequence[Pooled], max_js: float | None) -> Pooled | None:
 
     def within(point: Pooled) -> bool:
         js = None if max_js is None else point.js("validation")
-        return point.whole and (max_js is None or (js is not None and js.mean <= max_js))
+        return point.selection_score > -math.inf and (max_js is None or (js is not None and js.mean <= max_js))
 
     return max(filter(within, tried), key=lambda point: point.selection_score, default=None)
 
