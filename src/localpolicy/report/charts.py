@@ -185,6 +185,13 @@ def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: 
     return alt.Chart(alt.NamedData(name=data), name=name, mark=alt.MarkDef(type=mark, **style))
 
 
+def styled(name: str, data: str, mark: MarkType, **style: Any) -> alt.Chart:
+    """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
+    fields = ["policy", "label", "colour", "fill", "shape", "dash"]
+    styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=fields)
+    return layer(name, data, mark, **style).transform_lookup(lookup="key", from_=styles)
+
+
 def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
     """The name of a rule, beside it."""
     place: dict[str, Any] = {"align": align, "baseline": "top", "dx": dx, "dy": dy}
@@ -194,13 +201,6 @@ def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
 def tips(**titles: str) -> list[alt.Tooltip]:
     """What is shown of a point: the title of each field of its row."""
     return [alt.Tooltip(f"{name}:{'Q' if name in COUNTED else 'N'}", title=said) for name, said in titles.items()]
-
-
-def styled(name: str, data: str, mark: MarkType, **style: Any) -> alt.Chart:
-    """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
-    fields = ["policy", "label", "colour", "fill", "shape", "dash"]
-    styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=fields)
-    return layer(name, data, mark, **style).transform_lookup(lookup="key", from_=styles)
 
 
 def bar(figure: Interval, name: str, axis: str = "") -> Datum:

@@ -204,30 +204,24 @@ def rounds_picture(contents: Contents, figures: Sequence[str]) -> str:
     section, series = contents.sections[0], charts.all_series(contents)[0]
     width, height = PICTURE
     panels: list[dict[str, Any]] = []
-    data: dict[str, list[Datum]] = {"names": [{**each.datum, "place": each.key} for each in series]}
     for index, name in enumerate(figures):
         spec = _round_chart(section, series, "", name).spec
+        data = {key: {"values": rows} for key, rows in spec["datasets"].items()}
         for part in spec["layer"]:
+            part["name"] += f"-{index}"  # each panel has views and data of its own
+            part["data"] = data[part["data"]["name"]]
+            for step in part["transform"]:
+                step["from"]["data"] = data[step["from"]["data"]["name"]]
             part.pop("params", None)  # nothing can be pointed at in a picture
             part["encoding"].pop("opacity", None)
-            _rename(part, index)
-        data |= {f"{key}-{index}": rows for key, rows in spec["datasets"].items()}
         panels.append({"layer": spec["layer"], "width": width, "height": height, "title": name})
     whole = {
         "$schema": alt.SCHEMA_URL,
         "hconcat": [*panels, _picture_legend(len(series))],
-        "datasets": data,
+        "datasets": {"names": [{**each.datum, "place": each.key} for each in series]},
         "config": {**charts.CONFIG, "background": "white", "title": {"fontSize": 13, "fontWeight": "normal"}},
     }
     return str(vl_convert.vegalite_to_svg(whole))
-
-
-def _rename(part: dict[str, Any], index: int) -> None:
-    """Each chart of a picture has data sets and views of its own."""
-    part["name"] = f"{part['name']}-{index}"
-    part["data"]["name"] += f"-{index}"
-    for step in part.get("transform", ()):
-        step["from"]["data"]["name"] += f"-{index}"
 
 
 def _picture_legend(rows: int) -> dict[str, Any]:

@@ -22,19 +22,6 @@ from localpolicy.runtime.files import whole_file, write_text
 if TYPE_CHECKING:
     from localpolicy.report.charts import Series
 
-# Colours of a notebook: its own paper and ink, light or dark.
-NOTEBOOK = (
-    ":scope { --paper: inherit; --raised: #8881; --ink: inherit; --soft: #777; --line: #8884; --yes: #0b6b4f; "
-    "--no: #a33a00; --shade: #8885; }"
-)
-# JupyterLab has rules of its own for tables in outputs, which are stronger than those of a page: texts to the right.
-OVER_THE_NOTEBOOK = """
-:scope:scope:scope table { margin: 0; table-layout: auto; }
-:scope:scope:scope :is(th, td) { text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-:scope:scope:scope .number { text-align: right; }
-:scope:scope:scope :is(tbody th:first-child, thead th.number, .words) { min-width: 0; }
-"""
-
 
 def asset(name: str) -> str:
     """A file of the folder html."""
@@ -53,26 +40,19 @@ def templates() -> Environment:
 
 
 def render(name: str, **values: Any) -> str:
-    """A whole page, with one line end at its end."""
-    return templates().get_template(name).render(values).strip() + "\n"
-
-
-def table(content: Table, *, identity: str) -> str:
-    """A table as HTML."""
-    macros: Any = templates().get_template("macros.html").module
-    return str(macros.table(content, identity))
+    """A template filled in, without blanks around it."""
+    return templates().get_template(name).render(values).strip()
 
 
 def tables_page(tables: Sequence[Table], *, title: str) -> str:
     """A page of tables."""
-    return render("tables.html", title=title, tables=tables)
+    return render("tables.html", title=title, tables=tables) + "\n"
 
 
 def notebook(content: Table) -> str:
-    """A table for a notebook: the page's own rules, kept to this one element."""
+    """A table for a notebook."""
     rules = re.findall(r"/\* tables \*/(.*?)/\* end of tables \*/", asset("style.css"), re.DOTALL)
-    style = f"@scope (.localpolicy) {{ {NOTEBOOK} {''.join(rules)} {OVER_THE_NOTEBOOK} }}"
-    return f'<div class="localpolicy"><style>{style}</style>{table(content, identity="table")}</div>'
+    return render("notebook.html", content=content, rules="".join(rules))
 
 
 WIDTH = 720
@@ -134,7 +114,7 @@ def report_page(contents: Contents) -> str:
     parts = [_drawn(section, series, f"s{index}") for index, (section, series) in drawn]
     specs = _embedded({chart.identity: chart.spec for part in parts for chart in part["charts"]})
     values = {"title": contents.title, "contents": contents, "parts": parts}
-    return render("report.html", **values, specs=specs, library=_script(library()))
+    return render("report.html", **values, specs=specs, library=_script(library())) + "\n"
 
 
 def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:
