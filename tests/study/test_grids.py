@@ -31,7 +31,7 @@ def test_values_named_twice_count_once():
 
 def test_a_range_is_for_searching():
     (axis,) = axes(["beta=0.01..1"])
-    assert (axis.low, axis.high, axis.values, axis.whole) == (0.01, 1.0, False, False)
+    assert (axis.low, axis.high, axis.values, axis.whole) == (0.01, 1.0, (), False)
     assert axes(["model.width=8..64"])[0].whole
     with pytest.raises(ConfigError, match="is a range"):
         grid([axis])
