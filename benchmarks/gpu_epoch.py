@@ -51,7 +51,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(Path(folder) / "data", items=given.items, mean_length=5.8, sequences=given.sequences)
         settings = {"device": "cuda", "epochs": given.epochs, "precision": given.precision}
-        config = Config.parse({"objective": setting(given.objective), "train": settings})
+        shape = {"width": 64, "blocks": 1, "heads": 1, "tied": True}  # the defaults would follow the size of the data
+        config = Config.parse({"objective": setting(given.objective), "train": settings, "model": shape})
         began = time.perf_counter()
         run = train(data, out=Path(folder) / "run", config=config)
         taken = time.perf_counter() - began

@@ -53,7 +53,7 @@ def main() -> None:
         data = prepared(folder / "data", arrays, given.items)
         first = None
         for way in OURS:
-            taken, _ = measure(data, "mle", way, folder / way, settings.batch, profile=False)
+            taken, _ = measure(data, "mle", way, folder / way, settings.batch, width=settings.width, profile=False)
             first = first or taken
             print(f"{way:12} {taken:8.3f} {taken / first:7.1f}", flush=True)
         torch.cuda.empty_cache()

@@ -1,7 +1,7 @@
 """One training step on a GPU at the shape of YooChoose (256 sequences of at most 20, 48,255 items, width 64), our way
 and as plain PyTorch would do the same mathematics.
 
-    python benchmarks/gpu_step.py [--items 48255] [--objectives mle,critic,lpi_rl] [--ways …] [--batch 256] [--profile]
+    python benchmarks/gpu_step.py [--items 48255] [--objectives mle,critic,lpi_rl] [--ways …] [--batch 256] [--width 64]
     python benchmarks/gpu_step.py --features 8 --objectives mle,critic --ways fused,fused-bf16   items have 8 categories
 
 Prints milliseconds per step (300 steps after a warm-up, again and again for two seconds), how many times the first way
@@ -82,9 +82,10 @@ def setting(name: str) -> dict[str, Any]:
     return {"name": f"{name}_weighted" if name in ("lpi_cb", "lpi_rl") else name}
 
 
-def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: Path) -> Config:
+def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: Path, width: int) -> Config:
     """The config of one way. `critic` is the closed form's second tower, beside a frozen μ̂ that is trained first."""
-    model = {"features": learnt_columns(data.catalogue)}  # these tell nothing, and `auto` would leave them out
+    # Features tell nothing here, and `auto` would leave them out; other defaults would follow the size of the data.
+    model = {"features": learnt_columns(data.catalogue), "width": width, "blocks": 1, "heads": 1, "tied": True}
     if objective != "critic":
         return Config.parse({"objective": setting(objective), "train": train, "model": model})
     logging = Run(folder.parent / "logging")
@@ -132,10 +133,12 @@ def batches(trainer: Trainer, way: str, size: int) -> Iterator[Any]:
         yield from (filled(batch, trainer.config.data.length) for batch in plain) if way == "padded" else plain
 
 
-def measure(data: Prepared, objective: str, way: str, folder: Path, size: int, *, profile: bool) -> tuple[float, float]:
+def measure(
+    data: Prepared, objective: str, way: str, folder: Path, size: int, *, width: int, profile: bool
+) -> tuple[float, float]:
     """Milliseconds per step, and peak GiB."""
     settings = {"device": "cuda", "batch_size": size, **WAYS[way]}
-    trainer = Trainer.start(data, Run(folder), resolve(settings_of(objective, settings, data, folder), data))
+    trainer = Trainer.start(data, Run(folder), resolve(settings_of(objective, settings, data, folder, width), data))
     trainer.network.train()
     torch.cuda.reset_peak_memory_stats()
     steps = STEPS if trainer.captured is not None else STEPS // 10
@@ -171,12 +174,14 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=48_255)
     parser.add_argument("--mean-length", type=float, default=5.8)
     parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--objectives", default="mle,critic,lpi_rl")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--features", type=int, default=0, help="columns of the item table, a category each")
     parser.add_argument("--profile", action="store_true")
     given = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.items:,} items, {given.batch} sequences")
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {given.items:,} items, {given.batch} sequences, "
+          f"width {given.width}")  # fmt: skip
     print(f"{'objective':10} {'way':11} {'ms/step':>8} {'times':>6} {'GiB':>6}")
     with tempfile.TemporaryDirectory() as folder:
         data = write_data(
@@ -188,7 +193,13 @@ def main() -> None:
                 torch.cuda.empty_cache()
                 try:
                     taken, memory = measure(
-                        data, objective, way, Path(folder) / "run", given.batch, profile=given.profile
+                        data,
+                        objective,
+                        way,
+                        Path(folder) / "run",
+                        given.batch,
+                        width=given.width,
+                        profile=given.profile,
                     )
                 except torch.cuda.OutOfMemoryError:
                     print(f"{objective:10} {way:11} out of memory")

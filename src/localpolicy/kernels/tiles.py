@@ -25,6 +25,7 @@ class Tile(NamedTuple):
     stages: int
     waves: int = 2  # programs for a processor
     most: int = 2  # and where each of them still has a long way
+    smaller: Tile | None = None  # for a processor with less shared memory than this one needs
 
     @property
     def launch(self) -> dict[str, int]:
@@ -36,18 +37,21 @@ def _wide(narrow: Tile, half: Tile, widest: Tile) -> dict[int, Tile]:
     return {32: narrow, 64: narrow, 128: half, 256: widest}
 
 
-# By input type (16: half precision, 32: float32) and padded width; measured at 64 on an H200, scaled to fit beyond.
+ROOMY = 200 << 10  # bytes of shared memory; a processor of an H100 or H200 has 227 KiB, of an A100 163, of others 99
+
+# By type (16: half precision, 32: float32) and padded width; measured on an H200 at 64, and at 128 where a smaller
+# one is named; the others are scaled to fit.
 PULLED = {
     16: _wide(Tile(64, 128, 4, 3, waves=4, most=6), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
-    32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
+    32: _wide(Tile(256, 64, 8, 3), Tile(256, 64, 8, 2, smaller=Tile(64, 64, 8, 2)), Tile(64, 32, 8, 2)),
 }
 SUMMED = {
     16: _wide(Tile(128, 128, 4, 3, most=8), Tile(128, 64, 8, 3), Tile(64, 64, 8, 2)),
     32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 2)),
 }
 VALUED = {
-    16: _wide(Tile(128, 64, 8, 3, most=8), Tile(128, 64, 8, 2), Tile(64, 64, 8, 2)),
-    32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 8, 2), Tile(64, 32, 8, 1)),
+    16: _wide(Tile(128, 64, 8, 3, most=8), Tile(256, 64, 8, 3, smaller=Tile(128, 64, 8, 2)), Tile(64, 64, 8, 2)),
+    32: _wide(Tile(256, 64, 8, 3), Tile(64, 64, 4, 2, smaller=Tile(64, 64, 8, 2)), Tile(64, 32, 8, 1)),
 }
 BOTH = {  # Σ p·value and Σ p·weight in one pass
     16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 8, 2), Tile(64, 64, 8, 2)),
@@ -55,7 +59,7 @@ BOTH = {  # Σ p·value and Σ p·weight in one pass
 }
 GRADIENT = {
     16: _wide(Tile(128, 64, 4, 3), Tile(64, 64, 4, 2), Tile(32, 64, 8, 2)),
-    32: _wide(Tile(64, 128, 4, 3), Tile(32, 64, 8, 2), Tile(32, 64, 8, 2)),
+    32: _wide(Tile(64, 128, 4, 3), Tile(64, 128, 8, 2, smaller=Tile(32, 64, 8, 2)), Tile(32, 64, 8, 2)),
 }
 LARGEST = {
     16: _wide(Tile(128, 128, 4, 3, most=8), Tile(64, 64, 4, 3), Tile(64, 64, 8, 2)),
@@ -84,7 +88,16 @@ def tile(table: dict[int, dict[int, Tile]], width: int, like: Tensor, precision:
     """The tile for inputs of this width and type."""
     if precision == "tf32x3" and like.dtype == torch.float32:
         return EXACT  # both halves of every number lie in shared memory
-    return table[16 if like.dtype.itemsize == 2 else 32][max(32, padded(width))]
+    shape = table[16 if like.dtype.itemsize == 2 else 32][max(32, padded(width))]
+    return shape if shape.smaller is None or shared_memory(like.device) >= ROOMY else shape.smaller
+
+
+@cache
+def shared_memory(device: torch.device) -> int:
+    """Bytes that one program may have. The interpreter has no limit."""
+    if device.type != "cuda":
+        return ROOMY
+    return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0))
 
 
 @cache
