@@ -110,8 +110,16 @@ def test_help_shows_them_and_they_reach_the_settings():
 
 def test_a_number_that_may_be_a_word_is_read_as_text():
     options = Fields("localpolicy.runs.config:TrainConfig").found()
-    assert get_args(_option("epochs", FieldInfo(annotation=int, default="auto"), None))[0] == str | None
-    assert get_args(_option("warmup", options["warmup"], None))[0] == int | None
+    assert get_args(_option("epochs", FieldInfo(annotation=int, default="auto"), Fields("")))[0] == str | None
+    assert get_args(_option("warmup", options["warmup"], Fields("")))[0] == int | None
+
+
+def test_the_environment_may_state_where_to_serve(monkeypatch, tmp_path):
+    given = {}
+    monkeypatch.setattr("localpolicy.serving.service.serve", lambda run, **options: given.update(options))
+    words = ["serve", str(tmp_path), "--share", "0.5"]
+    assert CliRunner().invoke(main.app, words, env={"LPI_PORT": "0", "LPI_SHARE": "0.1"}).exit_code == 0
+    assert (given["port"], given["share"]) == (0, 0.5) and "host" not in given, "what is not stated is the setting's"
 
 
 def test_the_list_of_verbs_needs_no_settings():
@@ -126,10 +134,10 @@ def test_the_list_of_verbs_needs_no_settings():
 
 def test_help_of_verbs_needs_no_torch():
     code = (
-        "import sys; from typer.testing import CliRunner; from localpolicy.cli.main import VERBS, WITH_SETTINGS, app\n"
+        "import sys; from typer.testing import CliRunner; from localpolicy.cli.main import PAPER, VERBS, app\n"
         "verbs = [[name] for name in VERBS]\n"
-        "verbs += [['paper', name] for name in WITH_SETTINGS if name not in VERBS]\n"
-        "for verb in [*verbs, ['paper'], ['rollout'], ['rollout', 'judge']]:\n"
+        "verbs += [['paper', name] for name in PAPER]\n"
+        "for verb in [*verbs, ['paper'], ['rollout'], ['rollout', 'plan'], ['rollout', 'judge']]:\n"
         "    assert CliRunner().invoke(app, [*verb, '--help']).exit_code == 0, verb\n"
         "    assert 'torch' not in sys.modules, verb\n"
         "print(len(verbs))"

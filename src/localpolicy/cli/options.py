@@ -43,6 +43,7 @@ class Fields(NamedTuple):
     panel: str | None = None  # the heading they stand under in --help
     only: tuple[str, ...] | None = None  # these alone
     of: str | None = None  # what such a function is asked for
+    env: Mapping[str, str] | None = None  # variables of the environment that may state some of them
 
     def found(self) -> Mapping[str, FieldInfo]:
         """The fields, by option name."""
@@ -66,14 +67,14 @@ def takes(*fields: Fields) -> Callable[[Verb], Verb]:
     return marked
 
 
-def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, str | None]]:
-    """Name, field and panel of every option that a verb has from settings. Groups of settings have no option."""
+def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, Fields]]:
+    """Name and field of every option that a verb has from settings, and whose it is. Groups of settings have none."""
     seen = set()
     for fields in vars(verb).get("fields", ()):
         for name, field in fields.found().items():
             if name not in seen and not hasattr(field.annotation, "model_fields"):
                 seen.add(name)
-                yield name, field, fields.panel
+                yield name, field, fields
 
 
 def complete(verb: Verb) -> Verb:
@@ -82,8 +83,8 @@ def complete(verb: Verb) -> Verb:
     hints = get_type_hints(verb, include_extras=True)
     parameters = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own.values()]
     derived = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, field, panel))
-        for name, field, panel in settings_fields(verb)
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, field, home))
+        for name, field, home in settings_fields(verb)
         if name not in own
     ]
 
@@ -96,15 +97,16 @@ def complete(verb: Verb) -> Verb:
     return command
 
 
-def _option(name: str, field: FieldInfo, panel: str | None) -> Any:
+def _option(name: str, field: FieldInfo, home: Fields) -> Any:
+    stated = (home.env or {}).get(name)
+    about: dict[str, Any] = {"help": _help(field), "rich_help_panel": home.panel, "envvar": stated}
     if name in REPEATED:
         repeated = list[Path] if get_args(field.annotation)[0] is Path else list[str]
-        words = "KEY=VALUE" if name == "set" else None
-        return Annotated[repeated | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
+        return Annotated[repeated | None, typer.Option(metavar="KEY=VALUE" if name == "set" else None, **about)]
     kind, words = (str, None) if field.json_schema_extra == {"read": "text"} else _kind(field.annotation)
     if kind in (int, float, bool) and isinstance(field.default, str):  # a number, or a word such as auto
         kind, words = str, f"{kind.__name__}|{field.default}"
-    return Annotated[kind | None, typer.Option(help=_help(field), metavar=words, rich_help_panel=panel)]
+    return Annotated[kind | None, typer.Option(metavar=words, **about)]
 
 
 def _kind(annotation: Any) -> tuple[Any, str | None]:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from localpolicy.cli.options import Fields, takes
 from localpolicy.cli.output import also_json, show_table
 from localpolicy.limits import LARGEST_SEED
 
 LOG = logging.getLogger(__name__)
+SERVED = ("host", "port", "workers", "threads", "floor", "empty_history", "share", "window", "queue", "rollout")
+ENVIRONMENT = {
+    "host": "LPI_HOST", "port": "LPI_PORT", "workers": "LPI_WORKERS", "floor": "LPI_FLOOR", "rollout": "LPI_ROLLOUT",
+}  # fmt: skip
+ANSWERS = ("rewards", "window")  # of a rollout: what an answer brings, and until when
 
 
 def recommend(
@@ -55,32 +61,16 @@ def recommend(
     LOG.info("wrote %s %s to %s", f"{count:,}", "list" if count == 1 else "lists", out)
 
 
+@takes(Fields("localpolicy.serving.config:ServeConfig", only=SERVED, env=ENVIRONMENT))
 def serve(
     run: Annotated[Path, typer.Argument(help="a finished run, or an export")],
     log: Annotated[
         str, typer.Option(envvar="LPI_LOG", help="the log to write: a SQLite file, or postgresql://…")
     ] = "lpi-log.db",
-    host: Annotated[str, typer.Option(envvar="LPI_HOST", help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(envvar="LPI_PORT", help="port; 0 takes any free one")] = 8471,
-    workers: Annotated[int, typer.Option(envvar="LPI_WORKERS", help="number of processes")] = 1,
-    threads: Annotated[int, typer.Option(help="onnxruntime threads per worker")] = 1,
-    floor: Annotated[
-        float,
-        typer.Option(envvar="LPI_FLOOR", help="exploration floor: weight ε of a uniform policy mixed into the draws"),
-    ] = 0.0,
-    empty_history: Annotated[str, typer.Option(help="what answers an empty history: fallback or model")] = "fallback",
-    share: Annotated[float, typer.Option(help="share of requests that is logged")] = 1.0,
-    window: Annotated[float, typer.Option(help="seconds after which feedback is late")] = 3600.0,
-    queue: Annotated[int, typer.Option(help="requests that may wait, per worker")] = 256,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
     ] = None,
-    rollout: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="LPI_ROLLOUT", help="the rollout's file, to be followed once it is there (lpi rollout plan)"
-        ),
-    ] = None,
+    **settings: Any,
 ) -> None:
     """Serve lists over HTTP; each is logged, with exact propensities, before it is answered.
 
@@ -88,11 +78,7 @@ def serve(
     """
     from localpolicy.serving.service import serve as run_it
 
-    run_it(
-        run, log=log, host=host, port=port, workers=workers, threads=threads, floor=floor, empty_history=empty_history,
-        share=share, changes=set_ or (), window=window, queue=queue, rollout=rollout,
-        token=os.environ.get("LPI_TOKEN"),
-    )  # fmt: skip
+    run_it(run, log=log, changes=set_ or (), token=os.environ.get("LPI_TOKEN"), **settings)
 
 
 rollout = typer.Typer(
@@ -101,32 +87,28 @@ rollout = typer.Typer(
 
 
 @rollout.command()
+@takes(
+    Fields("localpolicy.serving.join:JoinConfig", only=ANSWERS),
+    Fields("localpolicy.serving.decision:RolloutRules", only=("horizon", "places", "units", "people")),
+)
 def plan(
     candidate: Annotated[Path, typer.Argument(help="the run or export to be tried")],
     out: Annotated[Path, typer.Option(help="the rollout's file, which 'lpi serve --rollout' follows")],
     stages: Annotated[
         str, typer.Option(help="the stages: shadow, then percentages of traffic")
     ] = "shadow,1,5,25,50,100",
-    rewards: Annotated[str, typer.Option(help="the reward of each event")] = "purchase=1.0,click=0.2",
-    window: Annotated[float, typer.Option(help="seconds after a list within which an answer counts")] = 3600.0,
-    horizon: Annotated[
-        float, typer.Option(help="seconds after a person's first list that count towards the reward")
-    ] = 3600.0,
-    places: Annotated[int, typer.Option(help="longest list: says, with the rewards, what a list can bring")] = 10,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="change any other rule: key=value, as in largest_reward=5; may be repeated"),
     ] = None,
-    units: Annotated[int, typer.Option(help="persons that a stage must see before the next one starts")] = 1000,
-    people: Annotated[int, typer.Option(help="of these, persons who were given the candidate")] = 100,
+    **given: Any,
 ) -> None:
     """Write a rollout and the rules it will be judged by. One that is done or rolled back is put aside."""
     from localpolicy.serving.rollout import RolloutRules
     from localpolicy.serving.rollout import plan as run_it
 
-    given = {"answers": {"rewards": rewards, "window": window}, "horizon": horizon, "places": places, "units": units,
-             "people": people}  # fmt: skip
-    rules = RolloutRules.parse(given).with_changes(set_ or ())
+    answers = {name: given.pop(name) for name in ANSWERS if name in given}
+    rules = RolloutRules.parse({**given, "answers": answers}).with_changes(set_ or ())
     written = run_it(out, candidate=candidate, stages=[stage.strip() for stage in stages.split(",")], rules=rules)
     LOG.info(
         f"wrote {out}: candidate {written['candidate']['version']}, stages {', '.join(written['stages'])}; now "

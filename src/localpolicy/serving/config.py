@@ -15,21 +15,23 @@ class ServeConfig(Settings):
 
     export: Path = Field(description="the export that answers; a new one in its place is swapped in")
     log: str = Field(description="a SQLite file, or postgresql://… for several servers")
-    rollout: Path | None = Field(None, description="the rollout to follow, once 'lpi rollout plan' writes it here")
-    host: str = Field("127.0.0.1", description="where it listens; loopback unless said otherwise")
+    rollout: Path | None = Field(
+        None, description="the rollout's file, to be followed once it is there (lpi rollout plan)"
+    )
+    host: str = Field("127.0.0.1", description="address to listen on")
     hosts: tuple[str, ...] = Field(
         (), description="names that clients may call it by; default: local names and numbers on loopback, else any"
     )
     origins: tuple[str, ...] = Field(
         (), description="web pages that may ask, as https://shop.example; default: its own"
     )
-    port: int = Field(8471, ge=0, le=65535, description="0 lets the system choose")
-    workers: int = Field(1, ge=1, le=64, description="processes")
-    threads: int = Field(1, ge=1, le=64, description="of onnxruntime, per worker")
-    floor: float = Field(0.0, ge=0, le=1, description="exploration floor ε of drawn lists")
-    empty_history: Literal["fallback", "model"] = Field(
-        "fallback", description="who answers where nothing is known of a person"
+    port: int = Field(8471, ge=0, le=65535, description="port; 0 takes any free one")
+    workers: int = Field(1, ge=1, le=64, description="number of processes")
+    threads: int = Field(1, ge=1, le=64, description="onnxruntime threads per worker")
+    floor: float = Field(
+        0.0, ge=0, le=1, description="exploration floor: weight ε of a uniform policy mixed into the draws"
     )
+    empty_history: Literal["fallback", "model"] = Field("fallback", description="what answers an empty history")
     share: float = Field(1.0, gt=0, le=1, description="share of requests that is logged")
     rewards: str | None = Field(
         None, description="events that may come back, as event=reward,…; others are refused (default: all are stored, "
@@ -37,13 +39,13 @@ class ServeConfig(Settings):
     )  # fmt: skip
     smallest_reward: float | None = Field(None, description="feedback that states less is refused")
     largest_reward: float | None = Field(None, description="feedback that states more is refused")
-    window: float = Field(3600.0, gt=0, description="seconds after which an answer is late")
+    window: float = Field(3600.0, gt=0, description="seconds after which feedback is late")
     longest_list: int = Field(200, ge=1, description="largest k")
     longest_history: int = Field(1000, ge=1, description="most events of a history")
     most_ids: int = Field(10_000, ge=1, description="most candidates, and most exclusions")
     largest_body: int = Field(1 << 20, ge=1024, description="bytes of a request's body")
     body_seconds: float = Field(10.0, gt=0, description="time a client has for its headers, and again for its body")
-    queue: int = Field(256, ge=1, description="requests at work or waiting, per worker; more are refused")
+    queue: int = Field(256, ge=1, description="requests that may wait, per worker; more are refused")
     batch: int = Field(32, ge=1, description="requests answered together at most")
     seed: int | None = Field(None, ge=0, description="of the draws, for tests; default: unpredictable")
     log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")

@@ -33,11 +33,13 @@ class RolloutRules(Settings):
 
     alpha: float = Field(0.05, gt=0, lt=1, description="chance that any alarm is ever false")
     answers: JoinConfig = Field(JoinConfig(), description="how answers become rewards, and until when they count")
-    horizon: float = Field(3600.0, gt=0, description="seconds after a person's first list that count")
-    places: int = Field(10, ge=1, description="longest list: with the reward map it says what a list can bring")
+    horizon: float = Field(
+        3600.0, gt=0, description="seconds after a person's first list that count towards the reward"
+    )
+    places: int = Field(10, ge=1, description="longest list: says, with the rewards, what a list can bring")
     smallest_reward: float | None = Field(None, description="least that a list can bring; null: from the reward map")
     largest_reward: float | None = Field(None, description="most that a list can bring; null: from the reward map")
-    units: int = Field(1000, ge=1, description="persons a stage must have seen, both arms together")
+    units: int = Field(1000, ge=1, description="persons that a stage must see before the next one starts")
     people: int = Field(100, ge=1, description="of these, persons who were given the candidate")
     lists: int = Field(100, ge=1, description="lists of these")
     hold_above: float = Field(
