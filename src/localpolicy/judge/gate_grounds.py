@@ -168,15 +168,12 @@ def tied_share(data: Prepared) -> float:
 
     What a request brought has the time of its list, and its own order.
     """
-    steps = ties = 0
-    for name in data.whole_splits:
-        part = data[name]
-        if "time" not in part.arrays:
-            return 0.0
-        within = _within(part) & _chosen(data, part)
-        steps += int(within.sum())
-        ties += int((np.diff(np.asarray(part.arrays["time"]), prepend=-1) == 0)[within].sum())
-    return ties / max(steps, 1) if steps >= FEWEST_STEPS else 0.0
+    parts = [data[name] for name in data.whole_splits]
+    if any("time" not in part.arrays for part in parts):
+        return 0.0
+    ties = [np.diff(part.arrays["time"], prepend=-1)[_within(part) & _chosen(data, part)] == 0 for part in parts]
+    steps = np.concatenate(ties)
+    return float(steps.mean()) if len(steps) >= FEWEST_STEPS else 0.0
 
 
 def sorted_by(data: Prepared) -> str | None:

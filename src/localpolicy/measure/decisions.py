@@ -153,6 +153,8 @@ def whole_lists(
     return log._replace(weight=weight, before=before, place=step)
 
 
+# ---------------------------------------------------------------------- does the log cover a policy's actions?
+
 LEAST_EFFECTIVE = 0.1  # share of the decisions: below it, estimates no longer rank policies as the truth does
 
 

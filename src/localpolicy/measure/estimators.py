@@ -137,8 +137,6 @@ ESTIMATORS: dict[str, Callable[[Decisions], np.ndarray]] = {
     "DR": doubly_robust,
     "SNDR": self_normalised_doubly_robust,
 }
-
-
 NEEDS_REWARD_MODEL = ("DM", "DR", "SNDR")
 
 
@@ -152,6 +150,8 @@ def logged(log: Decisions) -> Contributions:
     """Of μ itself: what it earned."""
     return Contributions(log.earned, log.clusters, np.ones(len(log.reward)), log.reward)
 
+
+# ---------------------------------------------------------------------- intervals
 
 BELIEF = 30.0  # rewarded decisions against which the spread of dealt-out rewards counts as much as the one seen
 

@@ -164,6 +164,8 @@ def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
     return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)
 
 
+# ---------------------------------------------------------------------- what chooses
+
 Additive = Literal["snips", "dr"]  # a mean of contributions, of which differences can be taken
 NAMES: dict[str, str] = {"snips": "SNIPS", "dr": "DR"}
 DELTA = 0.05

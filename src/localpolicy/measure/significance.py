@@ -199,6 +199,8 @@ def holm_steps(clear: Mapping[Key, float], interval: Callable[[Key, float], End]
     return found
 
 
+# ---------------------------------------------------------------------- the best against the second best
+
 BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
 
 
