@@ -152,7 +152,7 @@ def test_names_that_are_not_utf8(tmp_path: Path, odd: str) -> None:
 
 def findings(data: Prepared, what: str) -> list[list[str]]:
     """The rows of the quality report about something, as text."""
-    rows = [[cell.text for cell in row] for table in quality_tables(data, measure(data)) for row in table.rows]
+    rows = [[cell.text for cell in row] for table in quality_tables(data, measure(data)) for row in table.body]
     return [row for row in rows if row[0] == what]
 
 

@@ -9,11 +9,9 @@ from localpolicy.judge import comparison
 from localpolicy.judge.comparison import Comparison
 from localpolicy.report.comparison_tables import comparison_table
 from localpolicy.report.page import tables_page
-from localpolicy.report.table import Cell, Mark, Table, best_cell, cells, latex_text, number, with_error
+from localpolicy.report.table import Cell, Mark, Table, best_cell, latex_text, number, with_error
 
-TABLE = Table(
-    "A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], cells("a|b", "0.3")]
-)
+TABLE = Table("A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], ["a|b", "0.3"]])
 
 
 def test_markdown():
@@ -58,7 +56,7 @@ def test_a_mark_says_what_it_means_in_every_form():
 
 
 def test_html():
-    rows = [[Cell("𝓛_μ"), Cell("0.31", best=True, stars="**")], cells("  published", "0.3"), cells("x" * 31, "a & b")]
+    rows = [[Cell("𝓛_μ"), Cell("0.31", best=True, stars="**")], ["  published", "0.3"], ["x" * 31, "a & b"]]
     page = tables_page([Table("T", ["policy", "p.nDCG@20"], rows)], title="T & U")
     assert "𝓛<sub>μ</sub>" in page and "<b>0.31</b><sup>**</sup>" in page and "<title>T &amp; U</title>" in page
     assert page.count('<tr class="under">') == page.count(f'<span class="words">{"x" * 31}') == 1

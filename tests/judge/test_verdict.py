@@ -198,8 +198,8 @@ def test_compare_marks_the_best_and_adds_baselines(runs):
         assert lead.test.holm_p >= lead.test.p
     table = comparison_table(found)
     for place in range(1, 6):
-        largest = max(row[place].text for row in table.rows)
-        assert [row[place].best for row in table.rows] == [row[place].text == largest for row in table.rows]
+        largest = max(row[place].text for row in table.body)
+        assert [row[place].best for row in table.body] == [row[place].text == largest for row in table.body]
     # Seeds of one configuration are a family, other objectives are not.
     family = {one.name: one.family for one in found["interactions_lpi_rl2"].divergence.references}
     assert len(set(family.values())) == 1
@@ -236,7 +236,7 @@ def test_every_k_is_shown_and_two_are_tested(runs):
     assert {column.rpartition(".")[2] for column in found.columns} == {"HR@20", "nDCG@20"}
     (table,) = (page for page in comparison_tables(found) if page.title.startswith("At k"))
     assert list(table.columns[2:]) == ["HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20"]
-    for row in table.rows:
+    for row in table.body:
         name, group, *figures = (cell.text for cell in row)
         measured = found[name].metrics[group]
         assert figures == [f"{measured[metric].mean:.4f}" for metric in table.columns[2:]]

@@ -12,7 +12,7 @@ from page_tree import parse, specs
 from report_examples import bandit, store
 
 from localpolicy.report.contents import Section
-from localpolicy.report.table import Table, cells
+from localpolicy.report.table import Table
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="Chromium is not installed")
 
@@ -164,7 +164,7 @@ def test_tables_fit_a_desk_and_a_telephone_and_say_where_they_go_on_between(brow
 def test_a_notebooks_table_begins_where_its_cell_does(tmp_path: Path) -> None:
     """In a pane narrower than the window nothing is shifted out of sight: the table scrolls within its cell."""
     why = "the gain's interval, said at length, so that the table is wider than its pane " * 4
-    table = Table("DO NOT DEPLOY: improved instead of mle", ["check", "ok", "why"], [cells("gain", "NO", why)] * 3)
+    table = Table("DO NOT DEPLOY: improved instead of mle", ["check", "ok", "why"], [["gain", "NO", why]] * 3)
     page = tmp_path / "cell.html"
     lab = ".lab:not(.md) :is(td, th, tr) { text-align: right; vertical-align: middle; } .lab table { margin: auto; }"
     page.write_text(f'<style>{lab}</style><body style="margin:0"><div id="cell" class="lab" '

@@ -253,7 +253,7 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept() 
     ]
     first, share = (chart.numbers for chart in lines.curves(drawn(section), "c"))
     for table, expected in ((first, values), (share, [line["weights"]["effective_share"] for line in curve])):
-        shown = {cells[0].value: cells[1].value for cells in table.rows if cells[1].value is not None}
+        shown = {cells[0].value: cells[1].value for cells in table.body if cells[1].value is not None}
         assert shown == dict(zip(reached, expected, strict=True))
 
 

@@ -60,7 +60,7 @@ def test_what_is_the_papers_stays_as_it_is(made):
     assert content["measurements"][: len(without["measurements"])] == without["measurements"]
     assert [finding.because for finding in findings(beside)] == [finding.because for finding in findings(plain)]
     assert not OURS.keys() & without["policies"].keys() and plain.ours == []
-    assert main_table(beside).rows[: len(main_table(plain).rows)] == main_table(plain).rows
+    assert main_table(beside).body[: len(main_table(plain).body)] == main_table(plain).body
     assert claims(beside).markdown() == claims(plain).markdown()
     assert "ours" not in main_table(plain).note
 
@@ -88,7 +88,7 @@ def test_every_form_of_the_table_has_them(made):
 def test_they_are_never_bold_whatever_their_figures(made):
     _, table = made
     for best in table.rows:  # one of them has the largest figure of any column
-        shown = main_table(replace(table, ours=[replace(best, name="sqn_tied", label=LABELS["sqn_tied"])])).rows
+        shown = main_table(replace(table, ours=[replace(best, name="sqn_tied", label=LABELS["sqn_tied"])])).body
         assert shown[-1][0].text == LABELS["sqn_tied"]
         assert not any(cell.best or cell.stars for cell in shown[-1])
         assert all(any(row[place].best for row in shown[:-1]) for place in range(1, 13))

@@ -132,12 +132,12 @@ def test_the_table_says_what_the_json_says(made):
 
 def test_bold_is_what_is_shown_as_best(made):
     _, _, table = made
-    own = [row for row in main_table(table).rows if not row[0].text.startswith("  ")]
+    own = [row for row in main_table(table).body if not row[0].text.startswith("  ")]
     for place in range(1, 13):
         largest = max(row[place].text for row in own)
         assert [row[place].best for row in own] == [row[place].text == largest for row in own]
     assert not any(row[13].best for row in own), "a distance is no merit"
-    bold = [(row[0].text, row[1].text) for row in choices(table).rows if row[2].best]
+    bold = [(row[0].text, row[1].text) for row in choices(table).body if row[2].best]
     assert bold == [("LPI", table.row("lpi_rl").chosen)], "only LPI had a choice"
 
 
@@ -376,8 +376,8 @@ def test_table_1(ratings):
         shown = zip(rows[row.label], ("AR@1", "iAR@1", "JS", "entropy"), (5e-5, 5e-4, 5e-4, 5e-3), strict=False)
         for cell, name, near in shown:
             assert float(cell) == pytest.approx(measured(content, row.name, name), abs=near)
-    assert not any(row[3].best for row in table1_tables(table)[0].rows), "JS is a distance"
-    assert any(row[2].best for row in table1_tables(table)[0].rows)
+    assert not any(row[3].best for row in table1_tables(table)[0].body), "JS is a distance"
+    assert any(row[2].best for row in table1_tables(table)[0].body)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
     assert "context alone" in table1_tables(table)[0].note

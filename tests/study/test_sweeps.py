@@ -107,7 +107,7 @@ def test_a_group_whose_positions_are_not_kept_is_the_mean_of_its_seeds(swept):
     cold = replace(found, chosen=replace(found.chosen, seeds=seeds))
     there = [seed.estimate("purchase.nDCG@20").mean for seed in seeds]
     assert cold.chosen.estimate("cold items.nDCG@20").mean == pytest.approx(sum(there) / 2)
-    assert any(cell.text == "cold items.nDCG@20" for row in sweep_tables(cold)[1].rows for cell in row)
+    assert any(cell.text == "cold items.nDCG@20" for row in sweep_tables(cold)[1].body for cell in row)
 
 
 def test_what_is_done_is_not_done_again(swept):

@@ -99,9 +99,9 @@ def show(table: Table) -> None:
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> None:
     """Print rows of text as a table."""
-    from localpolicy.report.table import Table, cells
+    from localpolicy.report.table import Table
 
-    show(Table(title, columns, [cells(*row) for row in rows], note))
+    show(Table(title, columns, rows, note))
 
 
 def write_and_print(

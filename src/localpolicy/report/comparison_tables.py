@@ -161,8 +161,8 @@ def sources_table(section: Section) -> Table | None:
     columns = [Column(name, numeric=False) for name in ("policy", "epoch kept by", "run", "digest of its weights")]
     body = [
         [
-            Cell(row.name, value=row.name), Cell(row.selected_by or NOTHING),
-            *(Cell(text, value=text, code=True) if text else Cell(NOTHING) for text in (row.run, row.digest)),
+            Cell(row.name, value=row.name), row.selected_by or NOTHING,
+            *(Cell(text, value=text, code=True) if text else NOTHING for text in (row.run, row.digest)),
         ]
         for row in rows
     ]  # fmt: skip
@@ -214,7 +214,7 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
         means = [[each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K]
         for evaluation, *figures in zip(comparison.evaluations, *means, strict=True):
             best = map(best_cell, figures, means)
-            rows.append([Cell(evaluation.name), *([Cell(group)] if several else []), *best])
+            rows.append([evaluation.name, *([group] if several else []), *best])
     heads = ["policy", *(["positions"] if several else []), *AT_K]
     of = "" if several else f", {groups[0]}"
     return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
@@ -246,7 +246,7 @@ def _comparison_note(comparison: Comparison) -> str:
 
 def gains_table(comparison: Comparison) -> Table:
     """Each policy's gain over the baseline, with intervals."""
-    rows = [[Cell(name), *map(_gain_cell, gains.values())] for name, gains in comparison.gains.items()]
+    rows: list[list[str | Cell]] = [[name, *map(_gain_cell, each.values())] for name, each in comparison.gains.items()]
     note = (
         "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
         "interval without 0 has a star (* .05, ** .01, *** .001)."
@@ -260,10 +260,10 @@ def _gain_cell(gain: Paired) -> Cell:
 
 def features_table(comparison: Comparison) -> Table:
     """Runs that read the item table against runs of the same recipe that do not."""
-    rows = [
+    rows: list[list[str | Cell]] = [
         [
-            Cell(each.policy), Cell(f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}"),
-            Cell(each.against), *map(_gain_cell, each.tests.values()),
+            each.policy, f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}", each.against,
+            *map(_gain_cell, each.tests.values()),
         ]
         for each in comparison.feature_gains
     ]  # fmt: skip
@@ -292,6 +292,6 @@ def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
 def prediction_table(comparison: Comparison) -> Table:
     """Which figure would have put the policies in their true order?"""
     ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
-    rows = [[Cell(name), Cell(f"{value:+.2f}")] for name, value in ranked]
+    rows = [[name, f"{value:+.2f}"] for name, value in ranked]
     note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
     return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from localpolicy.judge.claims import Claim, Gate
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.table import NOTHING, Cell, Table
+from localpolicy.report.table import NOTHING, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
 NEXT = {
@@ -42,7 +42,7 @@ MEANINGS = {
 
 def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
-    rows = [[Cell(check.figure), Cell(MARKS[check.outcome]), Cell(check.because)] for check in verdict.checks]
+    rows = [[check.figure, MARKS[check.outcome], check.because] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
     note = " ".join([verdict.sentence, *(f"Note: {note}." for note in verdict.notes)])
     return Table(title, ["check", "ok", "why"], rows, note)

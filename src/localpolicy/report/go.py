@@ -28,7 +28,7 @@ from localpolicy.report.comparison_words import TESTED
 from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.gate import gate_claims, gate_headline, gate_table
 from localpolicy.report.page import write_report
-from localpolicy.report.table import Table, cells
+from localpolicy.report.table import Table
 from localpolicy.runs.config import Config
 from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
@@ -175,7 +175,7 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None) -> Table:
     rows = []
     for first, *more in _alike(guessed.uses):
         name = f"{first.column} to {more[-1].column} ({1 + len(more)} columns)" if more else first.column
-        rows.append(cells(name, first.role or "-", to_caller(first.why)))
+        rows.append([name, first.role or "-", to_caller(first.why)])
     said = [
         *([f"Every row is the event '{guessed.event}'."] if guessed.event else []),
         *([f"Rewards: {guessed.rewards}."] if guessed.rewards else []),
@@ -201,7 +201,7 @@ def go_tables(result: GoResult) -> list[Table]:
     read = guess_table(result.guessed, result.data.path, None)
     if result.verdict is not None:
         return [read, gate_table(result.verdict)]
-    rows = [cells(each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)) for each in result.ranked]
+    rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)] for each in result.ranked]
     return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, result.sentence)]
 
 

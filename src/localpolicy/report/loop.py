@@ -13,7 +13,7 @@ from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import Measurement, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Table, cells, joined, percent, with_interval
+from localpolicy.report.table import NOTHING, Table, joined, percent, with_interval
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import SCENARIOS, PolicySpec
@@ -266,11 +266,11 @@ def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
     for arm in arms:
         values = [figures["J(π)"] for figures in arm.rounds]
         shown = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
-        rows.append(cells(arm.name, *shown, *[NOTHING] * (last + 1 - len(shown))))
+        rows.append([arm.name, *shown, *[NOTHING] * (last + 1 - len(shown))])
         end, moved = arm.last, [with_interval(arm.last[name], 3) for name in CHARTED[1:3]]
         spread = f"{end['entropy'].mean:.2f}", f"{end['coverage'].mean:.0%}"
         weighed = f"{end[WEIGHED].mean:.0%}" if WEIGHED in end else NOTHING
-        ends.append(cells(arm.name, with_interval(end["gain"], 4, sign="+"), *moved, *spread, weighed))
+        ends.append([arm.name, with_interval(end["gain"], 4, sign="+"), *moved, *spread, weighed])
     widest = max((each["J(π)"].high - each["J(π)"].low) / 2 for arm in arms for each in arm.rounds)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]

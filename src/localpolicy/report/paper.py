@@ -15,7 +15,7 @@ from localpolicy.errors import Stopped
 from localpolicy.report.comparison_tables import bucket_table
 from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper_table3 import references_of, state_of, table3_tables
-from localpolicy.report.table import NOTHING, Cell, Table, best_cell, cells, number, with_error
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, number, with_error
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
@@ -50,7 +50,7 @@ class PaperResult(Result):
         cells = [
             {"table": table.title, "row": number, "column": head.title, "cell": cell.plain()}
             for table in self.tables
-            for number, row in enumerate(table.rows)
+            for number, row in enumerate(table.body)
             for head, cell in zip(table.heads, row, strict=False)
         ]
         return pa.Table.from_pylist(cells)
@@ -124,19 +124,19 @@ def table1_tables(table: PaperTable) -> list[Table]:
     for row in table.rows:
         there = table.published.get(row.name, {})
         mean = {name: row.pooled.estimate(name).mean for name in (*table.figures, *table.beside)}
-        cells = [
-            Cell(row.label),
-            Cell(number(mean["AR@1"])),
+        shown: list[str | Cell] = [
+            row.label,
+            number(mean["AR@1"]),
             best_cell(mean["iAR@1"], every, digits=3),
-            Cell(number(mean["JS"], 3)),
-            Cell(number(mean["entropy"], 2)),
-            Cell(f"{mean['coverage@1']:.1%}"),
+            number(mean["JS"], 3),
+            number(mean["entropy"], 2),
+            f"{mean['coverage@1']:.1%}",
         ]
         for name in FIGURES if table.published else ():
             distance = table.distance(row.name, name)
             beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
-            cells.append(Cell(f"{there[name].value:.3f}{beside}" if name in there else NOTHING))
-        rows.append(cells)
+            shown.append(f"{there[name].value:.3f}{beside}" if name in there else NOTHING)
+        rows.append(shown)
     published = [f"published {name}" for name in FIGURES] if table.published else []
     heads = ["policy", *FIGURES, "entropy", "shown first", *published]
     return [Table(f"Table 1: {table.data.name}", heads, rows, _table1_note(table))]
@@ -183,10 +183,10 @@ def table2_table(data: DataSet) -> Table:
     for name in names:
         title, row = SHOWN.get(name, f"# of {name}"), there.get(name)
         if row is None:
-            rows.append(cells(title, f"{counted[name]:,}", NOTHING, NOTHING, ""))
+            rows.append([title, f"{counted[name]:,}", NOTHING, NOTHING, ""])
         else:
             agrees = "yes" if row["agrees"] else "no"
-            rows.append(cells(title, f"{row['found']:,}", f"{row['expected']:,}", agrees, row["note"]))
+            rows.append([title, f"{row['found']:,}", f"{row['expected']:,}", agrees, row["note"]])
     reason = expected.get("reason") or ""
     note = f"{data.about}{f' Where counts differ: {reason}.' if reason else ''}"
     return Table(f"Table 2: {data.name}", ["", "found", "published", "agree", "note"], rows, note)
@@ -199,7 +199,7 @@ def dial_tables(table: PaperTable) -> list[Table]:
     """LPI over β or λ."""
     symbol, other = SYMBOLS[table.over], next(mark for key, mark in SYMBOLS.items() if key != table.over)
     estimates = {row.label: [row.pooled.estimate(name, table.split) for name in DIALLED] for row in table.rows}
-    rows = [cells(label, *(with_error(each.mean, each.se) for each in every)) for label, every in estimates.items()]
+    rows = [[label, *(with_error(each.mean, each.se) for each in every)] for label, every in estimates.items()]
     parts = [*state_of(table), f"LPI at {other}=1, validation split; errors by sequence."]
     if table.floor is not None:
         parts.append(f"Noise floor of JS: {table.floor['validation'].mean:.4f}.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
-from localpolicy.report.table import NOTHING, Cell, Table, best_cell, cells, interval_text, number
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, interval_text, number
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, SELECT, TUNED
 from localpolicy.study.paper_tables import COLUMNS, DIALLED, EVENTS, PaperTable, Row
@@ -38,20 +38,20 @@ def main_table(table: PaperTable) -> Table:
     heads = [f"{'p' if name.startswith('purchase') else 'c'}.{name.partition('.')[2]}" for name in COLUMNS]
     every = (*table.rows, *table.ours)
     truth = any(row.truth is not None for row in every)
-    rows: list[list[Cell]] = []
+    rows: list[list[str | Cell]] = []
 
-    def line(label: str, shown: Sequence[Cell], last: str = NOTHING) -> None:
-        rows.append([Cell(label), *shown, *([Cell(last)] if truth else [])])
+    def line(label: str, shown: Iterable[str | Cell], last: str = NOTHING) -> None:
+        rows.append([label, *shown, *([last] if truth else [])])
 
     for row in every:
-        js = Cell(number(row.js.mean, 3))  # never bold: a larger distance is not better
+        js = number(row.js.mean, 3)  # never bold: a larger distance is not better
         line(row.label, [*(_cell(table, row, name) for name in COLUMNS), js], number(row.truth))
         if there := table.published.get(row.name):
             texts = (number(there[name].value, 3) if name in there else NOTHING for name in (*COLUMNS, "JS"))
-            line("  published", cells(*texts))
+            line("  published", texts)
         if there and table.data.original:
             apart = [table.distance(row.name, name) for name in (*COLUMNS, "JS")]
-            line("  difference / s.e.", cells(*(NOTHING if each is None else f"{each:+.1f}" for each in apart)))
+            line("  difference / s.e.", (NOTHING if each is None else f"{each:+.1f}" for each in apart))
     columns = ["policy", *heads, "JS", *(["true J"] if truth else [])]
     return Table(f"Table 3: {table.data.name}", columns, rows, _note(table))
 
@@ -125,7 +125,7 @@ def our_gains(table: PaperTable) -> Table:
         shown = [tests[high.name, low.name, name] for name in SEEN]
         gain = NOTHING if high.truth is None or low.truth is None else f"{high.truth - low.truth:+.4f}"
         texts = [f"{test.difference:+.4f} ± {test.se:.4f}{test.stars}" for test in shown]
-        rows.append(cells(f"{high.label} − {low.label}", *texts, gain))
+        rows.append([f"{high.label} − {low.label}", *texts, gain])
     note = (
         "Test split, means over seeds; ± one standard error by sequence. Stars: paired t-test, Holm-corrected over the "
         "table."
@@ -136,26 +136,27 @@ def our_gains(table: PaperTable) -> Table:
 
 def claims(table: PaperTable) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
-    rows = [cells(finding.claim, SIGNS[finding.holds], finding.because) for finding in findings(table)]
+    rows = [[finding.claim, SIGNS[finding.holds], finding.because] for finding in findings(table)]
     note = "Beyond chance: paired t-test by sequence, p < .05, Holm-corrected over the differences of a claim."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
 def choices(table: PaperTable) -> Table:
     """The validation figure at each point of the grids. The true J is shown, but did not choose."""
-    truth, rows = any(row.truths for row in table.rows), []
+    truth = any(row.truths for row in table.rows)
+    rows: list[list[str | Cell]] = []
     for row in table.rows:
         for point, arm in row.grid.items():
-            head = cells(POLICIES[row.name], point or NOTHING)
+            head = [POLICIES[row.name], point or NOTHING]
             if arm.failed:
-                rows.append([*head, *cells("failed", *[NOTHING] * (3 + truth))])
+                rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
                 continue
             js, chosen = arm.js("validation"), point == row.chosen
             figure = Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
             true = [number(arm.truth["value"] if arm.truth else None)] if truth else []
             epoch = f"{arm.epoch} of {arm.record['run']['epochs']}"
             distance = number(None if js is None else js.mean, 3)
-            rows.append([*head, figure, *cells(distance, epoch, *true, "chosen" if chosen else "")])
+            rows.append([*head, figure, distance, epoch, *true, "chosen" if chosen else ""])
     note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
     columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
     return Table(f"How the points were chosen: {table.data.name}", columns, rows, note)

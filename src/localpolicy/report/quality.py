@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from localpolicy.data.expected import compare
@@ -11,7 +11,7 @@ from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
 from localpolicy.report.page import tables_page
-from localpolicy.report.table import Cell, Column, Table, cells
+from localpolicy.report.table import Cell, Column, Table
 from localpolicy.runtime.files import write_text
 
 
@@ -26,14 +26,14 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
             for row in expected["counts"]
         ]
         note = f"likely reason: {expected['reason']}" if expected["reason"] else ""
-        yield _table(f"against {expected['edition']}", ("count", "found", "expected", "", ""), rows, note)
+        yield Table(f"against {expected['edition']}", ("count", "found", "expected", "", ""), rows, note)
     if data.manifest.get("filters"):
         counted = ("before", "after", "events_before", "events_after")
         steps = [
             (step["filter"], step["of"], *(f"{step[key]:,}" for key in counted)) for step in data.manifest["filters"]
         ]
         heads = ("filter", "of", *(key.replace("_", " ") for key in counted))
-        yield _table("filters", heads, steps)
+        yield Table("filters", heads, steps)
     if columns := described(data.catalogue):
         shown = {"name": "shown, not learnt from"}
         rows = [
@@ -42,10 +42,10 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
             for each in columns
         ]  # fmt: skip
         note = "a kind that is wrong: --item-columns COLUMN=KIND"
-        yield _table("item table", ("column", "kind", "items with it", "values", ""), rows, note)
+        yield Table("item table", ("column", "kind", "items with it", "values", ""), rows, note)
     if data.manifest.get("bad_rows"):
         passed = [(problem, f"{count:,}") for problem, count in data.manifest["bad_rows"].items()]
-        yield _table("rows passed over", ("why", "rows"), passed)
+        yield Table("rows passed over", ("why", "rows"), passed)
     yield _findings(data, quality)
 
 
@@ -57,7 +57,7 @@ def counts_table(data: Prepared) -> Table:
         for name, split in data.manifest["splits"].items()
     ]
     total = ("all", f"{counts['sequences']:,}", *(f"{counts['events'][event]:,}" for event in data.events))
-    return _table(f"{data.kind}: {counts['items']:,} items", ("split", "sequences", *data.events), [*rows, total])
+    return Table(f"{data.kind}: {counts['items']:,} items", ("split", "sequences", *data.events), [*rows, total])
 
 
 def _findings(data: Prepared, quality: Quality) -> Table:
@@ -100,11 +100,7 @@ def _findings(data: Prepared, quality: Quality) -> Table:
     rows.append(("length", f"{quality.mean_length:.1f}", f"{quality.median_length:.0f}", longest))
     tops = ", ".join(f"top {top} of items {share:.0%}" for top, share in quality.top_share.items())
     rows.append(("popularity", "", "", f"share of events: {tops}"))
-    return _table("leaks and quality", ("what", "found", "share", "meaning"), rows)
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]], note: str = "") -> Table:
-    return Table(title, columns, [cells(*row) for row in rows], note)
+    return Table("leaks and quality", ("what", "found", "share", "meaning"), rows)
 
 
 def write_page(data: Prepared, quality: Quality) -> Path:
@@ -118,6 +114,8 @@ def write_page(data: Prepared, quality: Quality) -> Path:
 def _bars(title: str, counts: Histogram) -> Table:
     """A histogram as a table with bars: it needs no library, prints well, and screen readers can read it."""
     most = max(counts.values(), default=1)
-    rows = [[Cell(label), Cell(f"{count:,}"), Cell("", bar=count / most)] for label, count in counts.items()]
+    rows: list[list[str | Cell]] = [
+        [label, f"{count:,}", Cell("", bar=count / most)] for label, count in counts.items()
+    ]
     kind, _, what = title.partition(" by ")
     return Table(title, [Column(what, numeric=False), Column(kind), Column("", numeric=False)], rows)

@@ -31,7 +31,7 @@ from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.page import tables_page, write_report
 from localpolicy.report.quality import counts_table
 from localpolicy.report.sweep import sweep_contents, sweep_tables
-from localpolicy.report.table import NOTHING, Table, cells, number, with_error
+from localpolicy.report.table import NOTHING, Table, number, with_error
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
@@ -56,7 +56,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
         if is_rating(group):
             continue  # one group per rating would be too many; 'all' holds them together
         count = next(iter(figures.values())).n
-        rows.append(cells(group, f"{count:,}", *(share_with_error(figures[name]) for name in names)))
+        rows.append([group, f"{count:,}", *(share_with_error(figures[name]) for name in names)])
     settings = evaluation.settings
     seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
     note = (
@@ -78,7 +78,7 @@ def share_with_error(value: Estimate) -> str:
 def policy_table(evaluation: Evaluation) -> Table:
     """Logged reward, coverage, entropy and popularity."""
     rows = [
-        cells(name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value))
+        [name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value)]
         for name, value in evaluation.figures.items()
         if "." not in name
     ]
@@ -102,7 +102,7 @@ def divergence_table(divergence: Divergence) -> Table:
     if divergence.floor_js is not None and divergence.floor_kl is not None:
         floors = divergence.floor_js.overall, divergence.floor_kl.overall
         measured["noise floor: references among themselves"] = floors
-    rows = [cells(name, *(with_error(each.mean, each.se) for each in both)) for name, both in measured.items()]
+    rows = [[name, *(with_error(each.mean, each.se) for each in both)] for name, both in measured.items()]
     spread = divergence.js.quantiles
     note = f"In nats, JS <= 0.693. JS over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
     if divergence.above_floor is not None:
@@ -126,7 +126,7 @@ def off_policy_table(off_policy: OffPolicy) -> Table:
         for name, estimate in {"the log itself": each.logged, **each.estimates}.items():
             texts = [_bounds(estimate.intervals.get(kind)) for kind in (INTERVAL, "empirical Bernstein")]
             value = number(estimate.value) if math.isnan(estimate.se) else with_error(estimate.value, estimate.se)
-            rows.append(cells(prefix + name, value, *texts))
+            rows.append([prefix + name, value, *texts])
     refused = [
         f"NO ESTIMATE{f' of the {each.estimand}' if off_policy.beside else ''}: {each.refusal}."
         for each in questions
@@ -151,12 +151,12 @@ def _bounds(interval: Bounds | None) -> str:
 def truth_table(truth: Truth) -> Table:
     """The true reward, which the simulated world knows."""
     rows = [
-        cells("J of this policy", with_error(truth.value, truth.se)),
-        cells("J of the logging policy", number(truth.logging)),
-        cells("gain", with_error(truth.gain, truth.gain_se)),
+        ["J of this policy", with_error(truth.value, truth.se)],
+        ["J of the logging policy", number(truth.logging)],
+        ["gain", with_error(truth.gain, truth.gain_se)],
     ]
     if truth.optimum is not None:
-        rows.append(cells("best possible J", number(truth.optimum)))
+        rows.append(["best possible J", number(truth.optimum)])
     return Table("The truth, since the world is simulated", ["figure", "value"], rows)
 
 
@@ -177,7 +177,7 @@ def run_table(run: Run) -> Table:
         *_beginnings(manifest),
         ("sha256 of policy.safetensors", manifest["policy_sha256"]),
     ]
-    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], [cells(*row) for row in rows])
+    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], rows)
 
 
 def _weights(weights: dict[str, float]) -> list[tuple[str, str]]:
@@ -225,7 +225,7 @@ def lists_table(lists: Lists) -> Table:
     """One row per history, best item first."""
     shown = min(MOST, lists.indices.shape[1])
     called = lists.items if lists.names is None else lists.names
-    rows = [cells(str(number), *map(str, items[:shown])) for number, items in enumerate(called[:MOST])]
+    rows = [[str(number), *map(str, items[:shown])] for number, items in enumerate(called[:MOST])]
     left = len(lists.items) - MOST
     note = f"{left:,} more histories: see to_frame()." if left > 0 else ""
     return Table(f"{len(lists.items):,} lists", ["history", *map(str, range(1, shown + 1))], rows, note)

@@ -11,7 +11,7 @@ from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
-from localpolicy.report.table import NOTHING, Cell, Table, cells, number, with_error
+from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
 from localpolicy.study.measured import Pooled
 from localpolicy.study.sweep import Sweep
 
@@ -26,22 +26,23 @@ def sweep_tables(sweep: Sweep) -> list[Table]:
 
 def points_table(sweep: Sweep) -> Table:
     """One row per point."""
-    rows = []
+    rows: list[list[str | Cell]] = []
     for tried in sweep.tried:
         if not tried.good:
-            rows.append(cells(tried.name, "failed", *[NOTHING] * 4, ""))
+            rows.append([tried.name, "failed", *[NOTHING] * 4, ""])
             continue
         js, chosen = tried.js("validation"), tried is sweep.chosen
         times = times_floor(js, sweep.noise)
         beyond = sweep.max_js is not None and js is not None and js.mean > sweep.max_js
-        rest = cells(
+        rows.append([
+            tried.name,
+            Cell(_score(tried), best=chosen and len(sweep.tried) > 1),
             NOTHING if js is None else with_error(js.mean, js.se, 3),
             NOTHING if times is None else f"{times:.1f}",
             _shares(tried, "effective_share"),
             _shares(tried, "clipped_share"),
             "chosen" if chosen else "beyond the budget" if beyond else "",
-        )
-        rows.append([Cell(tried.name), Cell(_score(tried), best=chosen and len(sweep.tried) > 1), *rest])
+        ])  # fmt: skip
     columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
     return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep))
 
@@ -74,7 +75,7 @@ def _note(sweep: Sweep) -> str:
 def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
     estimates = {name: chosen.estimate(name) for name in sweep.tested}
-    rows = [cells(name, number(each.mean), number(each.se), f"{each.n:,}") for name, each in estimates.items()]
+    rows = [[name, number(each.mean), number(each.se), f"{each.n:,}"] for name, each in estimates.items()]
     note = f"At {chosen.name}, which was chosen on validation alone."
     return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
 

@@ -98,7 +98,7 @@ class Table:
 
     title: str
     columns: Sequence[str | Column]
-    rows: Sequence[Sequence[Cell]]
+    rows: Sequence[Sequence[str | Cell]]  # text alone is a plain cell
     note: str = ""
     foot: Sequence[Sequence[Cell]] = ()  # rows that stay at the bottom when a page sorts the others
 
@@ -110,12 +110,17 @@ class Table:
             for index, column in enumerate(self.columns)
         ]
 
+    @property
+    def body(self) -> list[list[Cell]]:
+        """The rows, all in cells."""
+        return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
+
     def _sentences(self, index: int) -> bool:
-        return sum(len(row[index].text) > SENTENCE for row in self.rows) > len(self.rows) / 2
+        return sum(len(row[index].text) > SENTENCE for row in self.body) > len(self.rows) / 2
 
     def plain(self) -> list[list[str]]:
         """Rows of plain text."""
-        return [[cell.plain() for cell in row] for row in (*self.rows, *self.foot)]
+        return [[cell.plain() for cell in row] for row in (*self.body, *self.foot)]
 
     def terminal(self) -> rich.table.Table:
         """For a terminal. Cells that are too wide take several lines; nothing is cut off."""
@@ -150,7 +155,7 @@ class Table:
         tables = []
         for part in parts:
             kept = (0, *part)
-            rows, foot = ([[row[index] for index in kept] for row in each] for each in (self.rows, self.foot))
+            rows, foot = ([[row[index] for index in kept] for row in each] for each in (self.body, self.foot))
             title, note = self.title if part is parts[0] else "", self.note if part is parts[-1] else ""
             tables.append(Table(title, [heads[index] for index in kept], rows, note, foot))
         return tables
@@ -175,7 +180,7 @@ class Table:
             f"**{self.title}**\n",
             "| " + " | ".join(column.title for column in heads) + " |",
             "|" + "".join("--:|" if column.numeric else "---|" for column in heads),
-            *("| " + " | ".join(cell.markdown() for cell in row) + " |" for row in (*self.rows, *self.foot)),
+            *("| " + " | ".join(cell.markdown() for cell in row) + " |" for row in (*self.body, *self.foot)),
         ]
         return "\n".join(lines) + (f"\n\n{self.note}\n" if self.note else "\n")
 
@@ -190,7 +195,7 @@ class Table:
             r"\toprule",
             " & ".join(latex_text(column.title) for column in heads) + r" \\",
             r"\midrule",
-            *(" & ".join(cell.latex() for cell in row) + r" \\" for row in (*self.rows, *self.foot)),
+            *(" & ".join(cell.latex() for cell in row) + r" \\" for row in (*self.body, *self.foot)),
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -204,11 +209,6 @@ def latex_text(text: str) -> str:
 
 
 # ---------------------------------------------------------------------- cells
-
-
-def cells(*values: str) -> list[Cell]:
-    """A row of plain cells."""
-    return [Cell(value) for value in values]
 
 
 def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
