@@ -20,8 +20,9 @@ from localpolicy.report.loop import Trajectory, loop_verdict, trajectories, writ
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
+from localpolicy.study.demo import policies_of
+from localpolicy.study.loop import Loop, world_of
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.rounds import Loop, world_of
 from localpolicy.study.settings import loop_config
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
@@ -51,7 +52,7 @@ WORLDS = {
 def small_pages():
     """Few contexts and no charting library: what is tested here needs neither."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("localpolicy.study.rounds.VISITS", 10)
+        patch.setattr("localpolicy.measure.truth.VISITS", 10)
         patch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
         yield
 
@@ -313,12 +314,12 @@ def test_the_verdict_names_who_lost():
 def test_arms_have_names_and_settings():
     observed = "lpi_cb:improve=weighted:advantage=observed:beta=2"
     config = loop_config("bandit", objectives=("mle", "lpi_cb", observed), betas=(1.0, 0.1))
-    assert [arm.name for arm in loop_module.arms_of(config)] == [
+    assert [arm.name for arm in policies_of(config.objectives, config.betas)] == [
         "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb_weighted β=2 advantage=observed",
     ]  # fmt: skip
     form = {"advantage": "observed", "beta": 2}
-    assert loop_module.arms_of(config)[-1].objective == {"name": "lpi_cb_weighted", **form}
-    (alone,) = loop_module.arms_of(loop_config("bandit", objectives=("lpi_cb",)))
+    assert policies_of(config.objectives, config.betas)[-1].objective == {"name": "lpi_cb_weighted", **form}
+    (alone,) = policies_of(("lpi_cb",), ())
     assert alone.objective == {"name": "lpi_cb"}
 
 
@@ -357,7 +358,7 @@ def test_another_loop_in_the_same_folder_is_refused(done, tmp_path):
 def test_arms_of_one_name_are_refused():
     for objectives, betas in ((("lpi_cb:beta=0.3", "lpi_cb"), (0.3,)), (("lpi_cb",), (0.1, 0.1000001))):
         with pytest.raises(ConfigError, match="two arms are called"):
-            loop_module.arms_of(tiny("bandit", objectives=objectives, betas=betas))
+            policies_of(objectives, betas)
 
 
 def test_an_arm_that_diverges_stops_alone(tmp_path, monkeypatch):

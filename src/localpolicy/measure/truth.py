@@ -3,26 +3,42 @@
 A policy reads histories as its own log held them: one trained on interactions sees answered items alone, one
 trained on impressions sees all that was shown with what came of it. Items it never saw in its log are left out of
 its histories, and it shows them with probability 0.
+
+A policy of the loop is measured against the one before and the first, μ, on contexts that are the same for every policy
+and round. In the bandit they are all there are, weighted as they occur, so every figure is exact; in the store they are
+those of a few visits under μ, whose own probabilities the world knows: no estimate of μ, and so no noise floor, stands
+between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import torch
 
 from localpolicy.catalogue.blocks import blocks_of
+from localpolicy.catalogue.logits import DenseLogits
+from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.batches import batch_of_flat
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
+from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.score import context_length, device_of
+from localpolicy.measure.summary import coverage
 from localpolicy.model.histories import Deployable
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
 from localpolicy.simulation.truth import EPISODES, STEPS
 from localpolicy.types import START, Batch
+
+World = BanditWorld | StoreWorld
+Round = dict[str, Any]  # what one policy of a loop showed, as its file holds it
+VISITS = 100  # of the store, whose every step is a context
+LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ class Truth:
 
 def true_value(
     policy: Deployable,
-    world: BanditWorld | StoreWorld,
+    world: World,
     *,
     episodes: int = EPISODES,
     steps: int = STEPS,
@@ -70,9 +86,7 @@ def bandit_probabilities(policy: Deployable, world: BanditWorld) -> np.ndarray:
     return world_probabilities(policy, world, world.contexts, codes)
 
 
-def world_probabilities(
-    policy: Deployable, world: BanditWorld | StoreWorld, items: np.ndarray, events: np.ndarray
-) -> np.ndarray:
+def world_probabilities(policy: Deployable, world: World, items: np.ndarray, events: np.ndarray) -> np.ndarray:
     """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
     batch = histories(policy, items, events, world.events, world.n_items)
     probabilities = np.zeros((len(items), world.n_items))
@@ -142,3 +156,95 @@ def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, le
 def _probabilities(policy: Deployable, batch: Batch) -> torch.Tensor:
     rows = policy.logits(batch)
     return torch.softmax(rows.chunk(0, rows.shape[1]), dim=1)
+
+
+# ---------------------------------------------------------------------- rounds of a loop
+
+
+@dataclass(frozen=True)
+class RoundMeasure:
+    """Measures the policies of one world, all on the same contexts and (under one seed) the same visits."""
+
+    world: World
+    episodes: int
+    seed: int
+
+    def of(self, policy: Deployable | None, before: Deployable | None) -> Round:
+        """A policy, and the one whose log it was trained on; None is μ. Figures but two have a mean and an error.
+
+        truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
+        share of the catalogue that is shown first somewhere.
+        """
+        mine, first = self._rewards(policy), self._rewards(None)
+        theirs = first if before is None else self._rewards(before)
+        earned = {"truth": mine, "gain": mine - first, "step": mine - theirs}
+        return {**{name: _mean(values) for name, values in earned.items()}, **self._distances(policy, before)}
+
+    def _rewards(self, policy: Deployable | None) -> np.ndarray:
+        """Of each visit, the same shoppers and luck under every policy; in the bandit one number, the exact J."""
+        world = self.world
+        if isinstance(world, BanditWorld):
+            return np.array([world.value(world.logging if policy is None else bandit_probabilities(policy, world))])
+        if policy is not None:
+            return rollout(policy, world, episodes=self.episodes, seed=self.seed).per_episode
+        return world.rollouts(world.logging_agent(), self.episodes, STEPS, self.seed).per_episode
+
+    def _distances(self, policy: Deployable | None, before: Deployable | None) -> Round:
+        columns: dict[str, list[np.ndarray]] = {}
+        visits, weights = [], []
+        for items, events, weight in self._contexts():
+            rows = {
+                "policy": self._rows(policy, items, events),
+                "before": self._rows(before, items, events),
+                "first": self._rows(None, items, events),
+            }
+            mine = rows.pop("policy")
+            nobody = torch.zeros(len(items), dtype=torch.long)
+            for name, values in catalogue_statistics(mine, nobody, references=rows, floor=False).items():
+                columns.setdefault(name, []).append(values.numpy())
+            visits.append(np.arange(len(items)))
+            weights.append(weight)
+        visit, weight = np.concatenate(visits), np.concatenate(weights)
+        statistics = {name: np.concatenate(parts) for name, parts in columns.items()}
+
+        def mean(name: str) -> dict[str, float]:
+            exact = isinstance(self.world, BanditWorld)
+            se = 0.0 if exact else mean_estimate(statistics[name], visit).se
+            return {"mean": float(weight @ statistics[name]), "se": se}
+
+        return {
+            "js_before": mean("js:before"),
+            "js_first": mean("js:first"),
+            "kl_first": mean("kl:first"),
+            "entropy": mean("entropy")["mean"],
+            "coverage": coverage(np.bincount(statistics["top"], minlength=self.world.n_items)),
+        }
+
+    def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Histories [B, t], their event codes, and the weight of each; all weights together are 1."""
+        world = self.world
+        if isinstance(world, BanditWorld):
+            codes = np.full(world.contexts.shape, world.events.index(CONTEXT))
+            yield world.contexts, codes, world.context_probabilities
+            return
+        luck, choices = (np.random.default_rng([self.seed, part]) for part in (6, 7))
+        visits = world.visits(np.arange(VISITS), np.full(VISITS, STEPS), luck, choices)
+        items, events = visits.item.reshape(VISITS, STEPS), visits.event.reshape(VISITS, STEPS)
+        for step in range(STEPS):
+            yield items[:, :step], events[:, :step], np.full(VISITS, 1 / (VISITS * STEPS))
+
+    def _rows(self, policy: Deployable | None, items: np.ndarray, events: np.ndarray) -> DenseLogits:
+        """log π(·|h) over the world's items; of μ where there is no policy."""
+        world = self.world
+        if policy is not None:
+            share = world_probabilities(policy, world, items, events)
+        elif isinstance(world, BanditWorld):
+            share = world.logging
+        else:
+            share = world.logging_probabilities(items, events)
+        return DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
+
+
+def _mean(values: np.ndarray) -> dict[str, float]:
+    n = len(values)
+    return {"mean": float(values.mean()), "se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0}

@@ -17,7 +17,7 @@ from localpolicy.report.table import NOTHING, Table, joined, percent, with_inter
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import SCENARIOS, PolicySpec
-from localpolicy.study.rounds import SHARES, Figures, Loop
+from localpolicy.study.loop import SHARES, Figures, Loop
 
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 ENDS = {  # what the long table calls a figure of the last round

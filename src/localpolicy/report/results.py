@@ -36,7 +36,7 @@ from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
 from localpolicy.study.go import GoResult
-from localpolicy.study.rounds import Loop
+from localpolicy.study.loop import Loop
 from localpolicy.study.sweep import Sweep
 
 

@@ -8,12 +8,14 @@ from the figures and say where the paper's ordering does not hold.
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.runs.config import PLAIN_TRAINING, Config
@@ -38,6 +40,25 @@ class PolicySpec:
         """Fit for a path: its settings in their order."""
         parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in self.objective.items()]
         return "-".join([*parts, *([f"seed-{self.seed}"] if self.seed else [])]).replace("/", "_")
+
+
+def policies_of(objectives: Sequence[str], betas: Sequence[float]) -> list[PolicySpec]:
+    """One policy per objective (`name:setting=value:…`), and per β where it has one that is not given with it."""
+    arms = []
+    for text in objectives:
+        name, *pairs = text.split(":")
+        named = Config.parse({"objective": {"name": name}})
+        settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
+        given = settings.model_dump(exclude_unset=True)
+        free = "beta" in type(settings).model_fields and "beta" not in given
+        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
+        for beta in betas or (None,) if free else (given.get("beta"),):
+            said = "" if beta is None else f" β={beta:g}"
+            arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
+    names = [arm.name for arm in arms]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
+    return arms
 
 
 @dataclass(frozen=True)

@@ -20,16 +20,23 @@ process each.
 from __future__ import annotations
 
 import logging
-from collections import deque
-from collections.abc import Iterator
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from localpolicy import __version__
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.measure.truth import agent, bandit_probabilities
+from localpolicy.measure.estimate import Interval, Measurement, as_json
+from localpolicy.measure.evaluation import as_arrow
+from localpolicy.measure.truth import Round, RoundMeasure, World, agent, bandit_probabilities
 from localpolicy.objectives import objective_of
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
@@ -37,15 +44,24 @@ from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.runtime.processes import in_processes
 from localpolicy.simulation import BanditWorld, write_prepared
 from localpolicy.simulation.events import Events
-from localpolicy.study.demo import SCENARIOS, PolicySpec
+from localpolicy.simulation.truth import WORLDS
+from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
 from localpolicy.study.jobs import Job, refuse_other, train_job
-from localpolicy.study.rounds import Loop, Round, RoundMeasure, world_of
+from localpolicy.study.measured import over_seeds
 from localpolicy.study.settings import LoopConfig
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 MEASURED = "round.json"  # a round that has it is not done again
+
+
+@lru_cache(maxsize=1)
+def world_of(config: LoopConfig) -> World:
+    """The world of a loop; a process builds it once for all its rounds."""
+    settings, kind = WORLDS[config.world]
+    world: World = kind(settings().with_changes([*config.dials, f"items={config.items}"]), seed=config.world_seed)
+    return world
 
 
 def round_seed(seed: int, number: int) -> int:
@@ -158,25 +174,6 @@ class Chain:
         return world.log(self.config.sequences, luck, agent=agent(policy, world))
 
 
-def arms_of(config: LoopConfig) -> list[PolicySpec]:
-    """One arm per objective, and per β where it has one that is not given with it."""
-    arms = []
-    for text in config.objectives:
-        name, *pairs = text.split(":")
-        named = Config.parse({"objective": {"name": name}})
-        settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
-        given = settings.model_dump(exclude_unset=True)
-        free = "beta" in type(settings).model_fields and "beta" not in given
-        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
-        for beta in config.betas or (None,) if free else (given.get("beta"),):
-            said = "" if beta is None else f" β={beta:g}"
-            arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))
-    names = [arm.name for arm in arms]
-    if len(set(names)) < len(names):
-        raise ConfigError(f"two arms are called '{max(names, key=names.count)}': name each objective and each β once.")
-    return arms
-
-
 def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
     """Go through `rounds` rounds in the folder `out`; what is done there already is not done again.
 
@@ -184,7 +181,7 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     """
     if rounds < 1:
         raise ConfigError(f"rounds must be at least 1, got {rounds}.")
-    world, arms = world_of(config), arms_of(config)
+    world, arms = world_of(config), policies_of(config.objectives, config.betas)
     folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop goes on
     chains = [Chain(config, arm, seed, folder / f"seed-{seed}", rounds) for seed in config.seeds for arm in arms]
     for chain in chains:
@@ -227,3 +224,98 @@ def _claim(folder: Path, config: LoopConfig) -> None:
         return
     refuse_occupied(folder, force=False)
     write_json(path, content)
+
+
+# ---------------------------------------------------------------------- what came of it
+
+
+FIGURES = {  # of the long table -> of a round's file
+    "J(π)": "truth", "gain": "gain", "step": "step", "JS from the round before": "js_before",
+    "JS from the first μ": "js_first", "KL from the first μ": "kl_first", "entropy": "entropy", "coverage": "coverage",
+}  # fmt: skip
+SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
+
+Figures = Mapping[str, Interval]  # of one round, by name
+OfSeed = Mapping[str, tuple[float, float]]  # the same of one seed: mean and standard error
+
+
+def figures_of(entry: Round) -> OfSeed:
+    """The figures of one seed's round. A closed form weighs nothing."""
+    weights = entry.get("weights", {})
+    values = {name: entry[key] for name, key in FIGURES.items()}
+    values |= {name: weights[key] for name, key in SHARES.items() if key in weights}
+    return {
+        name: (value["mean"], value["se"]) if isinstance(value, dict) else (value, 0.0)
+        for name, value in values.items()
+    }
+
+
+def over_all_seeds(seeds: Sequence[OfSeed]) -> Figures:
+    """The figures of one round that all seeds have."""
+    shared = [name for name in seeds[0] if all(name in seed for seed in seeds)]
+    return {name: over_seeds(*zip(*(seed[name] for seed in seeds), strict=True)) for name in shared}
+
+
+@dataclass(frozen=True, repr=False)
+class Loop(Result):
+    """A loop that has come to its end."""
+
+    config: LoopConfig
+    world: World
+    arms: list[PolicySpec]
+    first: list[Round]  # μ's figures, by seed
+    rounds: dict[str, list[list[Round]]]  # by arm, by seed: one entry per round, fewer where it had to stop
+
+    def by_round(self, arm: str) -> list[dict[int, OfSeed]]:
+        """What the seeds that got there showed, by round (the 0th is μ) and seed."""
+        rounds: defaultdict[int, dict[int, OfSeed]] = defaultdict(dict)
+        for seed, first, entries in zip(self.config.seeds, self.first, self.rounds[arm], strict=True):
+            for number, entry in enumerate([first, *entries]):
+                if "stopped" not in entry:
+                    rounds[number][seed] = figures_of(entry)
+        return list(rounds.values())
+
+    def figures(self, arm: str) -> list[Figures]:
+        """One objective's figures by round, over seeds."""
+        return [over_all_seeds([*seeds.values()]) for seeds in self.by_round(arm)]
+
+    def stopped(self, arm: str) -> dict[int, str]:
+        """Rounds in which a seed could not be trained, and why."""
+        entries = [(number, entry) for seed in self.rounds[arm] for number, entry in enumerate(seed, start=1)]
+        return {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
+
+    def summary(self) -> str:
+        """Where each objective ended."""
+        ends = {arm.name: self.figures(arm.name)[-1]["J(π)"].mean for arm in self.arms}
+        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
+        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
+        return f"{self.config.world}, {last} rounds; J at the end: {order}"
+
+    @property
+    def measurements(self) -> list[Measurement]:
+        """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
+        rows = []
+        for arm in self.arms:
+            for number, seeds in enumerate(self.by_round(arm.name)):
+                together = over_all_seeds([*seeds.values()]).items()
+                rows += [Measurement.of(arm.name, name, value, round=number) for name, value in together]
+                rows += [
+                    Measurement.of(arm.name, name, Interval.of(mean, se), se=se, seed=seed, round=number)
+                    for seed, figures in seeds.items()
+                    for name, (mean, se) in figures.items()
+                ]
+        return rows
+
+    def to_arrow(self) -> pa.Table:
+        """The long table."""
+        return as_arrow(self.measurements)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, objectives and the long table."""
+        return {
+            "localpolicy": __version__,
+            "settings": self.config.model_dump(mode="json"),
+            "optimum": self.world.optimum() if isinstance(self.world, BanditWorld) else None,
+            "arms": {arm.name: {"objective": arm.objective, "stopped": self.stopped(arm.name)} for arm in self.arms},
+            "measurements": as_json(self.measurements),
+        }
