@@ -18,7 +18,7 @@ from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_needed, sample_needed, wilson
 from localpolicy.measure.significance import paired
 from localpolicy.objectives import objective_of
-from localpolicy.report.results import share_with_error
+from localpolicy.report.tables import share_with_error
 from localpolicy.training.selection import rule, unheard
 
 

@@ -49,7 +49,7 @@ def evaluate(
 ) -> None:
     """Measure one run: ranking, reward, divergence, off-policy estimates, and the truth if the data is simulated."""
     from localpolicy.measure.evaluate import evaluate as measure
-    from localpolicy.report.results import evaluation_tables
+    from localpolicy.report.tables import evaluation_tables
 
     result = measure(
         run,
