@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import json
 import logging
@@ -14,8 +15,11 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from fastapi.testclient import TestClient
 from http_client import HISTORY, ask, rows
 
+from localpolicy.serving.app import make_app
+from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.filters import Filter
@@ -308,3 +312,11 @@ def test_an_access_log_is_lines_of_json(start, monkeypatch):
         ("POST", "/v1/recommend", 200), ("GET", "/readyz", 200)
     ]  # fmt: skip
     assert all(one["ms"] > 0 for one in lines)
+
+
+def test_collecting_garbage_passes_over_what_was_loaded(exported, tmp_path):
+    config = ServeConfig.parse({"export": exported.folder, "log": str(tmp_path / "log.db")})
+    gc.unfreeze()
+    with TestClient(make_app(config)):
+        assert gc.get_freeze_count() > 10_000
+    assert gc.get_freeze_count() == 0

@@ -6,6 +6,7 @@ damaged, or gives other lists than at its export, is refused: the old one goes o
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -56,6 +57,7 @@ class Slot:
             return False
         if self.loaded is not None and made.version != self.loaded.version:
             LOG.warning("swapped %s for %s%s", self.loaded.version, made.version, _other_items(self.loaded, made))
+            gc.freeze()  # as when the service starts (see `app`)
         self.loaded, self.stamp, self.refused = made, stamp, None
         return True
 
