@@ -9,7 +9,7 @@ python=.venv/bin/python
 peers=(); [ -n "$rectools" ] && peers+=(--rectools "$rectools"); [ -n "$replay" ] && peers+=(--replay "$replay")
 part() { echo; echo "### $1"; shift; timeout "$1" "${@:2}" 2>"$out/errors.txt" || { echo "failed ($?):"; tail -2 "$out/errors.txt"; }; }
 echo "$(date -u +%F), $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) cores, load $(cut -d' ' -f1 /proc/loadavg)"
-part "training, beside peers" 240 $python benchmarks/training.py cpu --sequences 2560 --rounds 1 "${peers[@]}" --out "$out/cpu.json"
+part "training, beside peers" 400 $python benchmarks/training.py cpu --sequences 5120 --rounds 1 "${peers[@]}" --out "$out/cpu.json"
 part "a step's overhead, one thread" 90 $python benchmarks/training.py overhead --sequences 2560 --threads 1 --out "$out/overhead.json"
 part "two processes" 90 $python benchmarks/processes.py processes --rounds 1
 part "lists of 1,000,000 items, one thread" 60 env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
