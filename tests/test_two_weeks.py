@@ -15,7 +15,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.serving.recommender import Recommender
 
 BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "two_weeks.py"
-BAD, KILLED, DAYS, VISITS = 2, 3, 4, 500  # people enough to tell, whatever arms they are given
+# Visits in each part of a day: with 500 a bad candidate passes once in thirty times, by the arms that people are given.
+BAD, KILLED, DAYS, VISITS = 2, 3, 4, 1000
 
 
 @pytest.fixture(scope="module")
