@@ -24,9 +24,9 @@ from scipy import stats
 from worlds import CASES, OBJECTIVE, logged, values
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.critic import ItemMeans
 from localpolicy.measure.decisions import decisions
 from localpolicy.measure.off_policy import value_bounds
+from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.score import score
 from localpolicy.training.choice import MULTIPLES
 from localpolicy.training.train import train

@@ -32,10 +32,10 @@ from sequence_models import interactions_of
 from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines import baseline_called
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.runs.baselines import baseline_called
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation.run import simulate

@@ -33,11 +33,11 @@ from scipy import stats
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.judge.gate_answers import Choices, choices_of, of_the_log, snips
-from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.score import score
 from localpolicy.measure.significance import paired
 from localpolicy.measure.summary import Scores, answered, reward_weighted
 from localpolicy.measure.truth import agent, histories, world_numbers
+from localpolicy.model.baselines import BASELINES
 from localpolicy.model.histories import Deployable
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreWorld, write_prepared

@@ -27,8 +27,8 @@ import torch
 from collect import command_line, show
 
 from localpolicy.judge.gate import THE_LOG
-from localpolicy.measure.score import context_length
 from localpolicy.measure.truth import batch_of_arrays, true_value
+from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
 from localpolicy.report.go import go
 from localpolicy.runs.run import Run

@@ -24,10 +24,10 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.critic import reward_model
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure
 from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.reward_model import reward_model
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run

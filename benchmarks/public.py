@@ -22,9 +22,9 @@ import torch
 
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines import fit_baseline
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.runs.baselines import fit_baseline
 from localpolicy.training.train import train
 
 METRICS = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")

@@ -27,15 +27,15 @@ import pyarrow.parquet as pq
 from localpolicy.data.config import WindowConfig
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines import ItemNeighbours
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.estimate import mean_estimate
 from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.recorded import read_recorded
+from localpolicy.model.baselines import ItemNeighbours
 from localpolicy.model.histories import Deployable
+from localpolicy.model.recorded import read_recorded
 from localpolicy.runs.config import config_of
 from localpolicy.training.train import train
 

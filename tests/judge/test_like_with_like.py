@@ -17,7 +17,7 @@ from localpolicy.judge.gate import GateRules, gate
 from localpolicy.judge.gate_ranks import gain_check
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.opening import on_data
+from localpolicy.model.newer_catalogue import on_data
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import sealed
 from localpolicy.training.train import train

@@ -13,11 +13,12 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
-from localpolicy.measure.baselines import BASELINES, fit_baseline, load_baseline
 from localpolicy.measure.evaluate import evaluate
-from localpolicy.measure.recorded import read_recorded
+from localpolicy.model.baselines import BASELINES
 from localpolicy.model.histories import recommend_with
+from localpolicy.model.recorded import read_recorded
 from localpolicy.report.comparison import write_comparison
+from localpolicy.runs.baselines import fit_baseline, load_baseline
 from localpolicy.runs.run import Run
 
 

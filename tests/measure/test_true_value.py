@@ -10,8 +10,8 @@ from measured import policy
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.baselines import Popularity
 from localpolicy.measure.truth import agent, bandit_probabilities, batch_of_arrays, histories, rollout, true_value
+from localpolicy.model.baselines import Popularity
 from localpolicy.simulation import BanditConfig, BanditWorld, StoreConfig, StoreWorld, write_prepared
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
 from localpolicy.errors import LocalPolicyError, RunError, WriteError
-from localpolicy.measure.baselines import fit_baseline
+from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_json, whole_file, write_json, write_text
 from localpolicy.runtime.folders import refuse_occupied, remove_partial_files, training_lock, whole_folder

@@ -13,9 +13,9 @@ from localpolicy.catalogue import dense
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.opening import on_data
 from localpolicy.measure.score import score
 from localpolicy.model.network import ModelConfig, Network
+from localpolicy.model.newer_catalogue import on_data
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, returns_to_go
 from localpolicy.runs.config import Config

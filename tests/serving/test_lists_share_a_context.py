@@ -14,9 +14,9 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.quality import measure
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.measure.baselines import recent
 from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
+from localpolicy.model.baselines import recent
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
 from localpolicy.model.readout import NetworkReader, critic_targets, returns_to_go

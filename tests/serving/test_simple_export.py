@@ -8,8 +8,9 @@ import torch
 from fastapi.testclient import TestClient
 
 from localpolicy.errors import ConfigError
-from localpolicy.measure.baselines import KINDS, fit_baseline
+from localpolicy.model.baselines import KINDS
 from localpolicy.model.histories import batch_from, index_of, recommend_with
+from localpolicy.runs.baselines import fit_baseline
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.export import export

@@ -14,8 +14,8 @@ from measured import evaluate_policy
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import DataError
-from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.model.baselines import BASELINES
 from localpolicy.runs.auto import sentence
 from localpolicy.runs.config import PRESETS, Config, config_of, configure
 from localpolicy.training.average import averaged, keep_average

@@ -13,10 +13,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.claims import GateRules
 from localpolicy.judge.gate_value import value_check
-from localpolicy.measure.critic import ItemMeans, calibrate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import off_policy, value_bounds
+from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.score import score
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
@@ -25,6 +25,7 @@ from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.choice import MULTIPLES, choose
+from localpolicy.training.critic_quality import calibrate
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.validation import validate

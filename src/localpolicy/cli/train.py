@@ -53,8 +53,8 @@ def train(
 
     from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
-    from localpolicy.measure.baselines import baseline_called
     from localpolicy.report.tables import run_table
+    from localpolicy.runs.baselines import baseline_called
     from localpolicy.runs.config import configure, option_key
     from localpolicy.training.selection import unheard
     from localpolicy.training.train import train as run
@@ -88,7 +88,7 @@ def train(
 def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, force: bool) -> None:
     """A simple baseline is fitted, not trained. It is saved like a run; `gate` and `recommend` take it like one."""
     from localpolicy.errors import ConfigError
-    from localpolicy.measure.baselines import fit_baseline
+    from localpolicy.runs.baselines import fit_baseline
 
     if out is None:
         raise ConfigError("--out is missing: name the folder of the baseline.")

@@ -13,18 +13,18 @@ from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.comparison import Comparison, Pair, like_with_like
-from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, window_of
-from localpolicy.measure.critic import ItemMeans
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.metrics import AT_K, EvaluateConfig, paid_events, refuse_unknown_metric
 from localpolicy.measure.opening import open_all, open_candidate, open_likeliest, shared_seeds
-from localpolicy.measure.recorded import people_of
+from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
+from localpolicy.model.baselines import BASELINES
+from localpolicy.model.recorded import people_of
 from localpolicy.simulation.truth import EPISODES, load_world
 
 

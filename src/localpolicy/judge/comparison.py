@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines import is_baseline
 from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor, noise_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
@@ -20,6 +19,7 @@ from localpolicy.measure.opening import has_likeliest
 from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.measure.summary import COMPARED
 from localpolicy.results import Result
+from localpolicy.runs.baselines import is_baseline
 from localpolicy.runs.run import Run
 
 NAMED = 3  # policies in a summary

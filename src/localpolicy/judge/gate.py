@@ -30,16 +30,16 @@ from localpolicy.judge.gate_ranks import (
     segment_check,
 )
 from localpolicy.judge.gate_value import baselines_by_value, value_check
-from localpolicy.measure.baselines import BASELINES, popularity
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as_run, window_of
-from localpolicy.measure.critic import ItemMeans
 from localpolicy.measure.evaluate import measure, settings_of
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import EvaluateConfig, Question, paid_events, question_of
 from localpolicy.measure.opening import open_all, open_likeliest, shared_seeds
-from localpolicy.measure.recorded import people_of
+from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import AGREEMENT, LIKED
+from localpolicy.model.baselines import BASELINES, popularity
+from localpolicy.model.recorded import people_of
 
 __all__ = ["Gate", "GateRules", "gate", "read_rules"]
 

@@ -23,7 +23,6 @@ from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, own_logging, window_of
-from localpolicy.measure.critic import reward_model
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.divergence import divergence
 from localpolicy.measure.estimate import Estimate
@@ -32,10 +31,12 @@ from localpolicy.measure.imputation import Imputation, imputation_at, imputed_re
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
 from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.opening import open_all, shared_seeds
-from localpolicy.measure.recorded import people_of
-from localpolicy.measure.score import Scorer, device_of, score
+from localpolicy.measure.reward_model import reward_model
+from localpolicy.measure.score import Scorer, score
 from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
+from localpolicy.model.newer_catalogue import device_of
+from localpolicy.model.recorded import people_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
 from localpolicy.simulation.truth import load_world

@@ -22,8 +22,6 @@ from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
 from localpolicy.errors import DataError
 from localpolicy.measure.summary import Scores
-from localpolicy.model.histories import LONGEST, Deployable
-from localpolicy.model.policy import Policy
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.types import Batch
@@ -35,19 +33,6 @@ class Scorer(Protocol):
     def logits(self, batch: Batch) -> Logits:
         """Unnormalised log-probabilities at the batch's positions."""
         ...
-
-
-def context_length(policy: Deployable) -> int:
-    """The longest context this policy reads, in actions."""
-    inner = getattr(policy, "policy", policy)  # one that is read through another's catalogue
-    return inner.network.length if isinstance(inner, Policy) else LONGEST
-
-
-def device_of(*policies: Scorer) -> torch.device:
-    """Where the first network among these wants its batches; what has no network follows."""
-    inner = (getattr(policy, "policy", policy) for policy in policies)  # one that is read through another's catalogue
-    devices = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
-    return next(devices, torch.device("cpu"))
 
 
 def repeats(offsets: Tensor, item: Tensor) -> Tensor:

@@ -27,9 +27,9 @@ from localpolicy.data.batches import batch_of_flat
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
 from localpolicy.measure.estimate import mean_estimate
-from localpolicy.measure.score import context_length, device_of
 from localpolicy.measure.summary import coverage
 from localpolicy.model.histories import Deployable
+from localpolicy.model.newer_catalogue import context_length, device_of
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
 from localpolicy.simulation.truth import EPISODES, STEPS

@@ -8,7 +8,7 @@ items, the known ones before the window are out of sight, and the context counts
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,12 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from localpolicy.catalogue.blocks import part_of
 from localpolicy.catalogue.logits import AnyHead, Head, Logits
+from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.model.policy import Policy
+from localpolicy.model.histories import LONGEST, Deployable
+from localpolicy.model.policy import Origin, Policy
 from localpolicy.types import START, Batch
 
 
@@ -97,3 +100,81 @@ def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
         ends_only=False,
     )
     return known, number
+
+
+# ---------------------------------------------------------------------- on another log
+
+
+@dataclass(frozen=True)
+class Extended:
+    """Rows over V items, of which `place` [V] says where the policy's own rows have them; -1: nowhere."""
+
+    rows: Logits
+    older_index: Tensor
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, V)."""
+        return self.rows.shape[0], len(self.older_index)
+
+    def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
+        """Columns start:stop."""
+        own = self.rows.chunk(0, self.rows.shape[1])
+        positions = self.older_index[start:stop]
+        chunk = own.index_select(1, positions.clamp(min=0))
+        chunk = torch.where(positions >= 0, chunk, own.amin(1, keepdim=True) - 1.0)
+        return chunk if out is None else out.copy_(chunk)
+
+    def at(self, items: Tensor) -> Tensor:
+        """Row n at item items[n]."""
+        return self.chunk(0, len(self.older_index)).gather(1, items[:, None]).squeeze(1)
+
+    def part(self, start: int, stop: int) -> Extended:
+        """Rows start:stop."""
+        return Extended(part_of(self.rows, start, stop), self.older_index)
+
+
+class OnOtherData:
+    """A policy as it would serve the people of another log."""
+
+    def __init__(self, policy: Deployable, data: Prepared) -> None:
+        self.policy = policy
+        self.items: pa.Table = data.catalogue
+        self.origin: Origin = policy.origin._replace(events=data.events)
+        device = device_of(policy)
+        self.older_index = torch.from_numpy(match_items(data.catalogue, policy.items)).to(device)
+        if not bool((self.older_index >= 0).any()):
+            raise RunError(f"a policy and {data.path} have no item in common (matched by id).")
+        known = policy.origin.events
+        self.event = torch.tensor([known.index(name) if name in known else 0 for name in data.events]).to(device)
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """[V] whether the policy has never met an item."""
+        return np.asarray((self.older_index < 0).cpu().numpy())
+
+    def logits(self, batch: Batch) -> Logits:
+        """The policy's own rows, in the other log's order."""
+        batch = replace(batch, previous_event=self.event[batch.previous_event])
+        known, stands_for = known_history(batch, self.older_index)
+        tokens = batch.scored if batch.context is None else batch.context[batch.scored]
+        return Extended(self.policy.logits(replace(known, scored=stands_for[tokens])), self.older_index)
+
+
+def on_data(policy: Deployable, data: Prepared) -> Deployable:
+    """The policy itself where it knows just these items and events, else as it would serve these people."""
+    same_items = policy.items["item_id"].equals(data.catalogue["item_id"])
+    return policy if same_items and list(policy.origin.events) == data.events else OnOtherData(policy, data)
+
+
+def context_length(policy: Deployable) -> int:
+    """The longest context this policy reads, in actions."""
+    inner = getattr(policy, "policy", policy)  # one that is read through another's catalogue
+    return inner.network.length if isinstance(inner, Policy) else LONGEST
+
+
+def device_of(*policies: Deployable) -> torch.device:
+    """Where the first network among these wants its batches; what has no network follows."""
+    inner = (getattr(policy, "policy", policy) for policy in policies)  # one that is read through another's catalogue
+    devices = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
+    return next(devices, torch.device("cpu"))

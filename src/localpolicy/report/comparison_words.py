@@ -5,11 +5,11 @@ from __future__ import annotations
 import shlex
 
 from localpolicy.judge.comparison import Comparison
-from localpolicy.measure.baselines import BASELINES
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
+from localpolicy.model.baselines import BASELINES
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.table import decimals, fixed, interval_text, known, percent, short
 

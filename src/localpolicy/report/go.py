@@ -22,7 +22,7 @@ from localpolicy.data.guess.reading import Use
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.judge.claims import GateRules, rules_of
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.recorded import check_lists, read_recorded
+from localpolicy.model.recorded import check_lists, read_recorded
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_words import TESTED
 from localpolicy.report.contents import Contents, KeyNumber, Section

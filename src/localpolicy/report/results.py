@@ -12,7 +12,6 @@ from typing import Any
 from localpolicy.data.store import Prepared
 from localpolicy.judge.claims import Gate
 from localpolicy.judge.comparison import Comparison
-from localpolicy.measure.baselines import BaselineRun
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
@@ -26,6 +25,7 @@ from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Table
 from localpolicy.report.tables import evaluation_tables, lists_table, run_table
 from localpolicy.results import Result, tables_of, write_page
+from localpolicy.runs.baselines import BaselineRun
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
 from localpolicy.study.go import GoResult

@@ -17,11 +17,12 @@ from localpolicy.catalogue.dense import divergence
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
-from localpolicy.measure.baselines import Baseline, ItemNeighbours, LastItem, is_baseline, load_baseline
-from localpolicy.measure.score import context_length
+from localpolicy.model.baselines import Baseline, ItemNeighbours, LastItem
 from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.lists import names_of
+from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
+from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256, write_json
 from localpolicy.runtime.folders import refuse_occupied, whole_folder

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
-from localpolicy.measure.baselines import is_baseline, load_baseline
 from localpolicy.model.histories import Deployable, Histories, histories_of, recommend_with
 from localpolicy.model.lists import AT_ONCE, CACHED, Lists, together
 from localpolicy.model.policy import Policy
+from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.serving.requests import BatchRequest, all_requests, read_requests

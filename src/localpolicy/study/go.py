@@ -27,10 +27,11 @@ from localpolicy.data.store import Prepared
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate, GateRules, gate
-from localpolicy.measure.baselines import BASELINES, fit_baseline
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.model.baselines import BASELINES
 from localpolicy.results import Result
+from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_json, write_text

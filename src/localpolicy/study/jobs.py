@@ -21,8 +21,8 @@ from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluate import measure, world_of
 from localpolicy.measure.evaluate import settings_of as evaluation_settings
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.score import device_of
 from localpolicy.measure.truth import true_value
+from localpolicy.model.newer_catalogue import device_of
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import give_back_memory

@@ -30,15 +30,16 @@ from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.critic import Calibration, ItemMeans, calibrate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, Decisions, estimand_of, whole_lists
 from localpolicy.measure.off_policy import value_bounds
+from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import critic_targets
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
+from localpolicy.training.critic_quality import Calibration, calibrate
 from localpolicy.training.validation import batch_size, reward_scale
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread

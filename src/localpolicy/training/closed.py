@@ -25,7 +25,6 @@ from torch import Tensor
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
-from localpolicy.measure.critic import CriticError, fit_plain, read_decisions
 from localpolicy.measure.estimate import as_json
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
@@ -34,6 +33,7 @@ from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.run import LIKELIEST, Run
 from localpolicy.runtime.files import read_json, sha256
 from localpolicy.training.choice import Choice, choose
+from localpolicy.training.critic_quality import CriticError, fit_plain, read_decisions
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import shard_of
 from localpolicy.training.validation import validate

@@ -18,11 +18,11 @@ import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.critic import credible_means, read_decisions
 from localpolicy.model.heads import ItemHead, ProjectedHead
 from localpolicy.model.network import Network
 from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.objective import Objective
+from localpolicy.training.critic_quality import credible_means, read_decisions
 
 
 def informed(objective: Objective, data: Prepared) -> Critic | None:

@@ -13,10 +13,10 @@ from torch import nn
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
-from localpolicy.measure.baselines import BaselineRun, baseline_called, fit_baseline
 from localpolicy.model.backbones import remember
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.auto import sentence
+from localpolicy.runs.baselines import BaselineRun, baseline_called, fit_baseline
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import FOLDERS, Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock

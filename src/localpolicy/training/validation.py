@@ -11,13 +11,13 @@ import torch
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.baselines import popularity
-from localpolicy.measure.critic import ItemMeans
 from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, overlap
 from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.off_policy import value_bounds
+from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.score import score
 from localpolicy.measure.summary import flat
+from localpolicy.model.baselines import popularity
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import critic_targets, returns_to_go

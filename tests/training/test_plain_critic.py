@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from localpolicy.data.batches import WindowConfig, Windows
-from localpolicy.measure.critic import CriticError, ReturnsLog, fit_plain, read_decisions
+from localpolicy.training.critic_quality import CriticError, ReturnsLog, fit_plain, read_decisions
 
 PRIOR = 20
 

@@ -37,7 +37,7 @@ from localpolicy.data.item_table import ids_as, known_ids
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.baselines import popularity
+from localpolicy.model.baselines import popularity
 from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
 

@@ -12,15 +12,7 @@ from scipy import sparse
 
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.store import CONTEXT
-from localpolicy.measure.baselines import (
-    BASELINES,
-    ItemNeighbours,
-    LastItem,
-    Popularity,
-    popularity,
-    recent,
-    similarity,
-)
+from localpolicy.model.baselines import BASELINES, ItemNeighbours, LastItem, Popularity, popularity, recent, similarity
 
 SEQUENCES = [[0, 1, 2], [0, 1], [1, 3, 1], [4, 0]]
 

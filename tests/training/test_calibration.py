@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from localpolicy.measure.critic import calibrate
+from localpolicy.training.critic_quality import calibrate
 
 
 def held_out(rng, *, signal, noise=1.0, sequences=150, length=8):
