@@ -15,6 +15,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -51,18 +52,19 @@ KINDS, ITEMS, LISTS, PLACES, VISITORS = 8, 60, 3, 5, 3_000
 VISITOR = 1000
 
 
-def variants(run: lp.Run, data: Prepared) -> Iterator[tuple[str, Policy]]:
-    """The run's policy under every ceiling at the default cap, and under every cap at the default ceiling."""
+def variants(run: lp.Run, data: Prepared) -> Iterator[tuple[str, Policy, float]]:
+    """The run's policy under every ceiling and cap, and its JS from μ̂ on the rows that chose β."""
     config, policy = run.config, run.policy()
     network = policy.network
     assert isinstance(network, Towers)
     windows = Windows(data, "validation", config.data).part(1, 2)
-    for ceiling, cap in [*((js, REPEATED) for js in CEILINGS), *((FAR, cap) for cap in CAPS if cap != REPEATED)]:
+    for ceiling, cap in product(CEILINGS, CAPS):
         network.beta, network.slope, network.cap = 1.0, 1.0, cap
         objective = LPI(max_js=ceiling)
         choice = choose(policy, windows, objective, data, config, ranks=Ranks())
         network.beta, network.slope = choice.beta, choice.slope
-        yield f"JS {ceiling:g}, cap {'none' if cap is None else f'{cap:g}'}", policy
+        js = next((each.js for each in choice.candidates if choice.slope and each.beta == choice.beta), 0.0)
+        yield f"JS {ceiling:g}, cap {'none' if cap is None else f'{cap:g}'}", policy, js
 
 
 def in_store(case: Case, folder: Path, seed: int, episodes: int) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def in_store(case: Case, folder: Path, seed: int, episodes: int) -> dict[str, An
     data, world, config = logged(case, folder, seed)
     run = lp.train(data, out=folder / "run", config=config)
     base = values(run.policy().logging(), world, episodes)
-    earned = {name: values(policy, world, episodes) for name, policy in variants(run, data)}
+    earned = {name: (values(policy, world, episodes), js) for name, policy, js in variants(run, data)}
     return compared(base, earned)
 
 
@@ -106,7 +108,7 @@ def in_lists(folder: Path, seed: int) -> dict[str, Any]:
         return list_value(first_laws(policy, data), worth, np.ones(PLACES))
 
     base = true(run.policy().logging())
-    return compared(base, {name: true(policy) for name, policy in variants(run, data)})
+    return compared(base, {name: (true(policy), js) for name, policy, js in variants(run, data)})
 
 
 def first_laws(policy: Policy, data: Prepared) -> np.ndarray:
@@ -126,12 +128,12 @@ def first_laws(policy: Policy, data: Prepared) -> np.ndarray:
     return law
 
 
-def compared(base: np.ndarray, earned: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Gains over μ̂ as shares of J(μ̂), with their errors."""
+def compared(base: np.ndarray, earned: dict[str, tuple[np.ndarray, float]]) -> dict[str, Any]:
+    """Gains over μ̂ as shares of J(μ̂), with their errors, and how far each policy went."""
     found: dict[str, Any] = {"J": float(base.mean())}
-    for name, each in earned.items():
+    for name, (each, js) in earned.items():
         gain = each - base
-        found[name] = [float(gain.mean() / base.mean()), float(gain.std() / len(gain) ** 0.5 / base.mean())]
+        found[name] = [float(gain.mean() / base.mean()), float(gain.std() / len(gain) ** 0.5 / base.mean()), js]
     return found
 
 
@@ -145,7 +147,7 @@ def measure(task: tuple[str, int], *, episodes: int) -> dict[str, Any]:
 
 
 def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """A row per world: mean gain over μ̂ under each ceiling and cap; below, how often each wins or loses."""
+    """A row per world: mean gain over μ̂ (and JS from it) under each ceiling and cap; below, how often each loses."""
     found = list(lines)
     names = [name for name in found[0] if name not in ("world", "seed", "J")]
     yield "| world | logs | " + " | ".join(names) + " |"
@@ -153,7 +155,8 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     for world in CASES:
         group = [line for line in found if line["world"] == world]
         if group:
-            cells = (f"{np.mean([line[name][0] for line in group]):+.1%}" for name in names)
+            means = {name: np.mean([line[name] for line in group], axis=0) for name in names}
+            cells = (f"{gain:+.1%} ({js:.2f})" for gain, _, js in means.values())
             yield f"| {world} | {len(group)} | {' | '.join(cells)} |"
     mean = {name: np.mean([line[name][0] for line in found]) for name in names}
     falls = {name: sum(line[name][0] < -1.96 * line[name][1] for line in found) for name in names}
