@@ -1,19 +1,21 @@
 """Do the constants of `lpi_rl` hold in worlds that did not choose them? Its cap and the JS of a β that it chooses.
 
     python benchmarks/constants.py --out FILE.jsonl [--first 7] [--seeds 3] [--processes 2] [--episodes 8192]
+    python benchmarks/constants.py --out FILE.jsonl --others --ceilings 0.15,0.3 --caps 10
     python benchmarks/constants.py --table FILE.jsonl
 
 Networks do not depend on either constant, so each log is trained on once (as in `worlds.py`; lists with no setting
 given). Then β is chosen anew
 under every ceiling and cap, and each policy is measured against the world's truth. The default store of 300 items with
-seeds 0, 1 and 2 chose both; none of these worlds did. `lists`: three lists of five for each visitor, and what a
+seeds 0, 1 and 2 chose a JS of 0.15 and the cap; these worlds chose a JS of 0.3, and kept the cap. `--others` asks the
+stores of `worlds.py`, which chose neither. `lists`: three lists of five for each visitor, and what a
 visitor sees does not change what comes later.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from collect import command_line, show
+from worlds import CASES as OTHERS
 from worlds import Case, logged, values
 
 import localpolicy as lp
@@ -30,7 +33,7 @@ from localpolicy.data.config import WindowConfig
 from localpolicy.data.store import Prepared
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
-from localpolicy.objectives.lpi import FAR, LPI, REPEATED
+from localpolicy.objectives.lpi import LPI
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.simulation.lists import list_value
 from localpolicy.training.choice import choose
@@ -46,19 +49,23 @@ CASES: dict[str, Case | None] = {
     "store, frequent purchases": Case("store", 6_000, ("items=200", "purchase_base=-1")),
     "lists": None,
 }
-CEILINGS = (0.05, FAR, 0.3, 0.6)  # JS; log 2 is the most there is
-CAPS = (3.0, REPEATED, 30.0, None)
+CEILINGS = "0.05,0.15,0.3,0.6"  # JS; log 2 is the most there is
+CAPS = "3,10,30,none"
+STORES = {f"{name} (of worlds.py)": case for name, case in OTHERS.items() if case.world == "store"}
 KINDS, ITEMS, LISTS, PLACES, VISITORS = 8, 60, 3, 5, 3_000
 VISITOR = 1000
 
 
-def variants(run: lp.Run, data: Prepared) -> Iterator[tuple[str, Policy, float]]:
+Asked = Sequence[tuple[float, float | None]]  # ceilings and caps
+
+
+def variants(run: lp.Run, data: Prepared, asked: Asked) -> Iterator[tuple[str, Policy, float]]:
     """The run's policy under every ceiling and cap, and its JS from μ̂ on the rows that chose β."""
     config, policy = run.config, run.policy()
     network = policy.network
     assert isinstance(network, Towers)
     windows = Windows(data, "validation", config.data).part(1, 2)
-    for ceiling, cap in product(CEILINGS, CAPS):
+    for ceiling, cap in asked:
         network.beta, network.slope, network.cap = 1.0, 1.0, cap
         objective = LPI(max_js=ceiling)
         choice = choose(policy, windows, objective, data, config, ranks=Ranks())
@@ -67,16 +74,16 @@ def variants(run: lp.Run, data: Prepared) -> Iterator[tuple[str, Policy, float]]
         yield f"JS {ceiling:g}, cap {'none' if cap is None else f'{cap:g}'}", policy, js
 
 
-def in_store(case: Case, folder: Path, seed: int, episodes: int) -> dict[str, Any]:
+def in_store(case: Case, folder: Path, seed: int, episodes: int, asked: Asked) -> dict[str, Any]:
     """J(π) of whole visits."""
     data, world, config = logged(case, folder, seed)
     run = lp.train(data, out=folder / "run", config=config)
     base = values(run.policy().logging(), world, episodes)
-    earned = {name: (values(policy, world, episodes), js) for name, policy, js in variants(run, data)}
+    earned = {name: (values(policy, world, episodes), js) for name, policy, js in variants(run, data, asked)}
     return compared(base, earned)
 
 
-def in_lists(folder: Path, seed: int) -> dict[str, Any]:
+def in_lists(folder: Path, seed: int, asked: Asked) -> dict[str, Any]:
     """What a list earns, exactly."""
     rng = np.random.default_rng([seed, 5])
     mu = np.exp(1.2 * rng.standard_normal((KINDS, ITEMS)))
@@ -108,7 +115,7 @@ def in_lists(folder: Path, seed: int) -> dict[str, Any]:
         return list_value(first_laws(policy, data), worth, np.ones(PLACES))
 
     base = true(run.policy().logging())
-    return compared(base, {name: (true(policy), js) for name, policy, js in variants(run, data)})
+    return compared(base, {name: (true(policy), js) for name, policy, js in variants(run, data, asked)})
 
 
 def first_laws(policy: Policy, data: Prepared) -> np.ndarray:
@@ -137,12 +144,15 @@ def compared(base: np.ndarray, earned: dict[str, tuple[np.ndarray, float]]) -> d
     return found
 
 
-def measure(task: tuple[str, int], *, episodes: int) -> dict[str, Any]:
+def measure(task: tuple[str, int], *, episodes: int, asked: Asked) -> dict[str, Any]:
     """One log."""
     name, seed = task
-    case = CASES[name]
+    case = (CASES | STORES)[name]
     with tempfile.TemporaryDirectory() as folder:
-        found = in_lists(Path(folder), seed) if case is None else in_store(case, Path(folder), seed, episodes)
+        if case is None:
+            found = in_lists(Path(folder), seed, asked)
+        else:
+            found = in_store(case, Path(folder), seed, episodes, asked)
     return {"world": name, "seed": seed, **found}
 
 
@@ -152,7 +162,7 @@ def table(lines: Iterable[dict[str, Any]]) -> Iterator[str]:
     names = [name for name in found[0] if name not in ("world", "seed", "J")]
     yield "| world | logs | " + " | ".join(names) + " |"
     yield "|---|--:|" + "--:|" * len(names)
-    for world in CASES:
+    for world in CASES | STORES:
         group = [line for line in found if line["world"] == world]
         if group:
             means = {name: np.mean([line[name] for line in group], axis=0) for name in names}
@@ -171,9 +181,15 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=7, help="first seed")
     parser.add_argument("--seeds", type=int, default=3, help="logs of each world")
     parser.add_argument("--episodes", type=int, default=8_192, help="visits behind a store's figures")
+    parser.add_argument("--others", action="store_true", help="the stores of worlds.py")
+    parser.add_argument("--ceilings", default=CEILINGS, help="largest JS from μ̂")
+    parser.add_argument("--caps", default=CAPS, help="largest factors exp(A/β)")
     given = parser.parse_args()
-    tasks = [(name, given.first + k) for name in CASES if given.only in name for k in range(given.seeds)]
-    show(given, table, partial(measure, episodes=given.episodes), tasks)
+    caps = [None if cap == "none" else float(cap) for cap in given.caps.split(",")]
+    asked = list(product(map(float, given.ceilings.split(",")), caps))
+    cases = STORES if given.others else CASES
+    tasks = [(name, given.first + k) for name in cases if given.only in name for k in range(given.seeds)]
+    show(given, table, partial(measure, episodes=given.episodes, asked=asked), tasks)
 
 
 if __name__ == "__main__":
