@@ -122,7 +122,7 @@ def test_on_an_improved_policys_own_log_steps_are_shorter(run, log, name):
         return next(each.js for each in choice.candidates if each.beta == choice.beta)
 
     first, later = chosen(settings.objective), chosen(settings.objective, again=True)
-    assert later <= 0.05 < first <= {"lpi_cb": np.log(2), "lpi_rl": 0.15}[name]
+    assert later <= 0.05 < first <= {"lpi_cb": np.log(2), "lpi_rl": 0.3}[name]
     given = settings.objective.model_copy(update={"max_js": 0.1})
     assert later < chosen(given, again=True) <= 0.1, "a ceiling that is given holds"
 

@@ -22,7 +22,7 @@ from localpolicy.types import Reads
 
 CRITIC_DROPOUT = 0.3
 REPEATED = 10.0  # the cap where one visitor meets many choices
-FAR = 0.15  # JS from μ̂
+FAR = 0.3  # JS from μ̂
 AGAIN = 0.05  # JS from μ̂ where that is an improved policy, so that one round follows another
 DIAL = ("beta", "max_js", "calibrate_critic", "cap")  # settings that read the same networks in another way
 
@@ -48,7 +48,7 @@ class ClosedForm(Objective):
     )  # fmt: skip
     max_js: float | None = Field(
         None, gt=0, description="ceiling of the divergence from μ̂, in nats of JS (default: none; for a β that lpi_rl "
-        "chooses 0.15, since estimates of one step say less the further a whole visit goes; 0.05 for a β that is "
+        "chooses 0.3, since estimates of one step say less the further a whole visit goes; 0.05 for a β that is "
         "chosen on an improved policy's own log)"
     )  # fmt: skip
     cap: float | None = Field(
