@@ -24,9 +24,9 @@ from localpolicy.cli.options import complete
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import BY_RANK, GateRules, gate
-from localpolicy.measure.candidates import open_data
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.opening import open_data
 from localpolicy.measure.significance import breakdown
 from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from localpolicy.measure.candidates import open_data
+from localpolicy.measure.opening import open_data
 from localpolicy.report import demo as module
 from localpolicy.runs.run import Run
 

@@ -1,11 +1,10 @@
-"""Runs opened for judgement, and the refusal to judge what cannot be compared."""
+"""A candidate: a policy and where it comes from; whatever may stand for a run, and a run opened as a candidate."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from shutil import rmtree
@@ -16,8 +15,7 @@ from weakref import finalize
 import pyarrow.parquet as pq
 
 from localpolicy.data.config import WindowConfig
-from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
+from localpolicy.errors import ConfigError
 from localpolicy.measure.divergence import Reference
 from localpolicy.model.config import OF_ITEM_TABLE
 from localpolicy.model.histories import Deployable
@@ -82,28 +80,6 @@ def as_list(runs: Sequence[RunLike] | RunLike) -> list[RunLike]:
     return [runs] if alone else list(runs)
 
 
-def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
-    """The folders' names, with their parents' where two are the same; none that is `taken` already."""
-    short = [run.folder.stem if isinstance(run, ListsInMemory) else run.folder.name or str(run.folder) for run in runs]
-    often = Counter(short)
-    names = [
-        name if often[name] == 1 else f"{run.folder.absolute().parent.name}/{name}"
-        for name, run in zip(short, runs, strict=True)
-    ]
-    # '|' joins the names of two references, ':' follows a column's kind.
-    names = [name.replace("|", "_").replace(":", "_") for name in names]
-    again = [name for name, count in Counter(names).items() if count > 1]
-    if again:
-        raise RunError(f"two runs are called '{again[0]}': name each run once, or rename a folder.")
-    clash = next((name for name in names if name in taken), None)
-    if clash is not None:
-        raise RunError(
-            f"a run is called '{clash}', as the simple baseline beside it is: rename its folder, or leave the "
-            "baselines out (--no-baselines)."
-        )
-    return names
-
-
 def open_run(
     run: Run, name: str, *, beta: float | None = None, likeliest: bool = False, device: str = "auto"
 ) -> Candidate:
@@ -135,49 +111,10 @@ def family_of(config: Config, *, whatever_features: bool = False) -> str:
     return hashlib.sha256(config.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 
 
-def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
-    """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
-    first = next((candidate for candidate in candidates if candidate.facts), candidates[0])
-    for other in candidates:
-        different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
-        if different:
-            lines = [f"  {name}: {first.facts[name]} and {other.facts.get(name)}" for name in different]
-            remedy = "Train both on the same prepared data with the same windows."
-            if DATA not in different:
-                wanted = {name: "null" if first.facts[name] is None else first.facts[name] for name in different}
-                asked = " ".join(f"--set {name}={value}" for name, value in wanted.items())
-                remedy = f"Positions of other windows are not the same ones. Train the other again with {asked}."
-            said = [f"{first.name} and {other.name} cannot be compared; they differ in", *lines, remedy]
-            raise RunError("\n".join(said))
-        if not first.policy.items["item_id"].equals(other.policy.items["item_id"]):
-            raise RunError(f"{first.name} and {other.name} cannot be compared: they know different items.")
-
-
-def open_data(run: Run) -> Prepared:
-    """The data a run was trained on, wherever of its places they lie by now."""
-    expected = run.manifest["data"]["digest"]
-    problem: LocalPolicyError = RunError(
-        f"{run.folder} was trained on {run.data_folders[0]}, which is not there; say where it is with --data."
-    )
-    for path in filter(Path.exists, run.data_folders):
-        try:
-            opened = Prepared(path)
-            if expected not in opened.digests:
-                raise RunError(
-                    f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, "
-                    f"expected {expected[:12]})."
-                )
-            opened.verify()
-            return opened
-        except (RunError, DataError) as error:  # something else lies there by now
-            problem = error
-    raise problem
-
-
 def window_of(candidate: Candidate) -> WindowConfig:
     """How its sequences are cut."""
-    trained = candidate.run is not None and candidate.run.started
-    return candidate.run.config.data if trained and candidate.run is not None else WindowConfig()
+    run = candidate.run
+    return run.config.data if run is not None and run.started else WindowConfig()
 
 
 def own_logging(candidate: Candidate) -> Candidate | None:
@@ -188,5 +125,5 @@ def own_logging(candidate: Candidate) -> Candidate | None:
     if policy.origin.estimates_logging == "policy" and policy.beta is None:
         return None
     name = f"own μ̂ of {candidate.name}"
-    about = Reference(name, "logging head", candidate.origin.seed, candidate.origin.epoch, candidate.origin.selected_by)
+    about = replace(candidate.origin, name=name, objective="logging head", family="")
     return Candidate(name, policy.logging(), about, candidate.facts, candidate.run)

@@ -6,6 +6,7 @@ know, rows it was trained on, one seed on both sides.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from localpolicy.data.store import Prepared
-from localpolicy.errors import DataError, RunError
-from localpolicy.measure.candidates import (
-    DATA,
-    Candidate,
-    RunLike,
-    as_run,
-    names_of,
-    open_data,
-    open_run,
-    refuse_incomparable,
-)
+from localpolicy.errors import DataError, LocalPolicyError, RunError
+from localpolicy.measure.candidates import DATA, Candidate, ListsInMemory, RunLike, as_run, open_run
 from localpolicy.measure.divergence import Reference
 from localpolicy.model.histories import Deployable
 from localpolicy.model.newer_catalogue import OnOtherData, on_data
@@ -34,16 +26,58 @@ from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import BY_LIKELIHOOD, Run
 
 
+def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
+    """The folders' names, with their parents' where two are the same; none that is `taken` already."""
+    names = [run.folder.stem if isinstance(run, ListsInMemory) else run.folder.name or str(run.folder) for run in runs]
+    often = Counter(names)
+    names = [
+        name if often[name] == 1 else f"{run.folder.absolute().parent.name}/{name}"
+        for name, run in zip(names, runs, strict=True)
+    ]
+    # '|' joins the names of two references, ':' follows a column's kind.
+    names = [name.replace("|", "_").replace(":", "_") for name in names]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise RunError(f"two runs are called '{name}': name each run once, or rename a folder.")
+        if name in taken:
+            raise RunError(
+                f"a run is called '{name}', as the simple baseline beside it is: rename its folder, or leave the "
+                "baselines out (--no-baselines)."
+            )
+    return names
+
+
+def open_data(run: Run) -> Prepared:
+    """The data a run was trained on, wherever of its places they lie by now."""
+    expected = run.manifest["data"]["digest"]
+    problem: LocalPolicyError = RunError(
+        f"{run.folder} was trained on {run.data_folders[0]}, which is not there; say where it is with --data."
+    )
+    for path in filter(Path.exists, run.data_folders):
+        try:
+            opened = Prepared(path)
+            if expected in opened.digests:
+                opened.verify()
+                return opened
+            problem = RunError(
+                f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, "
+                f"expected {expected[:12]})."
+            )
+        except (RunError, DataError) as error:  # something else lies there by now
+            problem = error
+    raise problem
+
+
 def data_for(runs: Sequence[Run], data: Prepared | Path | str | None) -> Prepared:
     """The rows all are measured on: those given, or else those of the first that was trained on any."""
     if data is not None:
         opened = data if isinstance(data, Prepared) else Prepared(data)
         opened.verify()
         return opened
-    first = next((run for run in runs if not run.folder.is_file()), None)
-    if first is None:
-        raise RunError("a file of lists says nothing of the log it belongs to: name the prepared data with --data.")
-    return open_data(first)
+    for run in runs:
+        if not run.folder.is_file():
+            return open_data(run)
+    raise RunError("a file of lists says nothing of the log it belongs to: name the prepared data with --data.")
 
 
 def open_candidate(
@@ -60,11 +94,11 @@ def open_candidate(
         candidate = Candidate(name, policy, Reference(name, run.manifest["objective"]), {}, run)
     else:
         candidate = open_run(run, name, beta=beta, likeliest=likeliest, device=device)
-    if run.manifest["data"]["digest"] in data.digests:
-        if len(candidate.policy.items) != data.n_items:  # extended since: judged among the items of the data
-            return replace(candidate, policy=on_data(candidate.policy, data))
-        return candidate
-    return _elsewhere(candidate, run, data, split)
+    if run.manifest["data"]["digest"] not in data.digests:
+        return _elsewhere(candidate, run, data, split)
+    if len(candidate.policy.items) != data.n_items:  # extended since: judged among the items of the data
+        return replace(candidate, policy=on_data(candidate.policy, data))
+    return candidate
 
 
 def open_all(
@@ -76,10 +110,9 @@ def open_all(
     Names are those of the folders; none may be `taken`.
     """
     names, prepared = names_of(runs, taken=taken), data_for(runs, data)
-    betas = [beta, *[None] * (len(runs) - 1)]
     opened = [
-        open_candidate(run, name, prepared, split=split, beta=each, device=device)
-        for run, name, each in zip(runs, names, betas, strict=True)
+        open_candidate(run, name, prepared, split=split, beta=None if number else beta, device=device)
+        for number, (run, name) in enumerate(zip(runs, names, strict=True))
     ]
     refuse_incomparable(opened)
     return prepared, opened
@@ -100,6 +133,24 @@ def has_likeliest(run: Run) -> bool:
     return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
 
 
+def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
+    """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
+    first = next((candidate for candidate in candidates if candidate.facts), candidates[0])
+    for other in candidates:
+        different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
+        if different:
+            lines = [f"  {name}: {first.facts[name]} and {other.facts[name]}" for name in different]
+            remedy = "Train both on the same prepared data with the same windows."
+            if DATA not in different:
+                wanted = {name: "null" if first.facts[name] is None else first.facts[name] for name in different}
+                asked = " ".join(f"--set {name}={value}" for name, value in wanted.items())
+                remedy = f"Positions of other windows are not the same ones. Train the other again with {asked}."
+            said = [f"{first.name} and {other.name} cannot be compared; they differ in", *lines, remedy]
+            raise RunError("\n".join(said))
+        if not first.policy.items["item_id"].equals(other.policy.items["item_id"]):
+            raise RunError(f"{first.name} and {other.name} cannot be compared: they know different items.")
+
+
 def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Candidate:
     """A policy of another log on these rows."""
     name, kind = candidate.name, candidate.policy.origin.kind
@@ -112,14 +163,12 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Ca
     policy = on_data(candidate.policy, data)
     facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}
     notes = [f"{name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
-    if isinstance(policy, OnOtherData):
+    if isinstance(policy, OnOtherData) and (missing := int(policy.unknown.sum())):
         rows = data[split].arrays["item"]
-        missing, positions = int(policy.unknown.sum()), int(policy.unknown[np.asarray(rows)].sum())
-        if missing:
-            notes.append(
-                f"{name} does not know {missing:,} of {data.n_items:,} items: {positions:,} of the {len(rows):,} "
-                f"events of the {split} split are on them, and count against it"
-            )
+        notes.append(
+            f"{name} does not know {missing:,} of {data.n_items:,} items: {policy.unknown[np.asarray(rows)].sum():,} "
+            f"of the {len(rows):,} events of the {split} split are on them, and count against it"
+        )
     leaks = _leaks(run, data, split)
     if leaks is None:
         notes.append(f"whether {name} was trained on some of these rows cannot be checked: its data is gone")

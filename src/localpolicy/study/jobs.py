@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, TrainingError
-from localpolicy.measure.candidates import open_run, refuse_incomparable, window_of
+from localpolicy.measure.candidates import open_run, window_of
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluate import measure, world_of
 from localpolicy.measure.evaluate import settings_of as evaluation_settings
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.opening import refuse_incomparable
 from localpolicy.measure.truth import true_value
 from localpolicy.model.newer_catalogue import device_of
 from localpolicy.runs.config import COMPUTED_BY, Config
