@@ -12,6 +12,7 @@ between.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -54,23 +55,30 @@ class Truth:
 
 
 def true_value(
-    policy: Deployable,
-    world: World,
-    *,
-    episodes: int = EPISODES,
-    steps: int = STEPS,
-    seed: int = 0,
+    policy: Deployable, world: World, *, episodes: int = EPISODES, steps: int = STEPS, seed: int = 0
 ) -> Truth:
     """J(π): exact in the bandit; in the store the mean reward per impression of `episodes` visits of `steps`."""
+    mine, logged = (visit_rewards(each, world, episodes, steps, seed) for each in (policy, None))
+    value, gain = _mean(mine), _mean(mine - logged)
+    optimum = world.optimum() if isinstance(world, BanditWorld) else None
+    return Truth(value["mean"], value["se"], float(logged.mean()), gain["mean"], gain["se"], optimum)
+
+
+def visit_rewards(policy: Deployable | None, world: World, episodes: int, steps: int, seed: int) -> np.ndarray:
+    """Reward per impression of each visit under π (None: μ); in the bandit one number, the exact J.
+
+    All policies meet the same shoppers and luck: what one difference owes to chance, the other owes too.
+    """
     if isinstance(world, BanditWorld):
-        value, logging = world.value(bandit_probabilities(policy, world)), world.logging_value()
-        return Truth(value, 0.0, logging, value - logging, 0.0, world.optimum())
-    # Both agents meet the same shoppers and luck: what one difference owes to chance, the other owes too.
-    visits = rollout(policy, world, episodes=episodes, steps=steps, seed=seed)
-    deployed = world.rollouts(world.logging_agent(), episodes, steps, seed)
-    gains = visits.per_episode - deployed.per_episode
-    gain_se = float(gains.std(ddof=1) / np.sqrt(len(gains)))
-    return Truth(visits.mean, visits.se, deployed.mean, float(gains.mean()), gain_se)
+        return np.array([world.value(bandit_probabilities(policy, world))])
+    if policy is not None:
+        return rollout(policy, world, episodes=episodes, steps=steps, seed=seed).per_episode
+    return world.rollouts(world.logging_agent(), episodes, steps, seed).per_episode
+
+
+def _mean(values: np.ndarray) -> dict[str, float]:
+    n = len(values)
+    return {"mean": float(values.mean()), "se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0}
 
 
 def rollout(
@@ -80,14 +88,23 @@ def rollout(
     return world.rollouts(agent(policy, world), episodes, steps, seed)
 
 
-def bandit_probabilities(policy: Deployable, world: BanditWorld) -> np.ndarray:
+def bandit_probabilities(policy: Deployable | None, world: BanditWorld) -> np.ndarray:
     """π(a|x) for every context and every item of the world: [X, V]."""
-    codes = np.full(world.contexts.shape, world.events.index(CONTEXT))
-    return world_probabilities(policy, world, world.contexts, codes)
+    return world_probabilities(policy, world, *_bandit_histories(world))
 
 
-def world_probabilities(policy: Deployable, world: World, items: np.ndarray, events: np.ndarray) -> np.ndarray:
-    """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
+def _bandit_histories(world: BanditWorld) -> tuple[np.ndarray, np.ndarray]:
+    """All contexts there are, and their event codes: both [X, t]."""
+    return world.contexts, np.full(world.contexts.shape, world.events.index(CONTEXT))
+
+
+def world_probabilities(policy: Deployable | None, world: World, items: np.ndarray, events: np.ndarray) -> np.ndarray:
+    """π(a|h), or μ's, for every item of the world after B histories of t items and event codes, both [B, t]: [B, V].
+
+    Of a bandit's μ the histories are all of its contexts.
+    """
+    if policy is None:
+        return world.logging if isinstance(world, BanditWorld) else world.logging_probabilities(items, events)
     batch = histories(policy, items, events, world.events, world.n_items)
     probabilities = np.zeros((len(items), world.n_items))
     probabilities[:, world_numbers(policy, world.n_items)] = _probabilities(policy, batch).double().cpu().numpy()
@@ -175,76 +192,50 @@ class RoundMeasure:
         truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
         share of the catalogue that is shown first somewhere.
         """
-        mine, first = self._rewards(policy), self._rewards(None)
-        theirs = first if before is None else self._rewards(before)
+
+        def rewards(each: Deployable | None) -> np.ndarray:
+            return visit_rewards(each, self.world, self.episodes, STEPS, self.seed)
+
+        mine, first = rewards(policy), rewards(None)
+        theirs = first if before is None else rewards(before)
         earned = {"truth": mine, "gain": mine - first, "step": mine - theirs}
         return {**{name: _mean(values) for name, values in earned.items()}, **self._distances(policy, before)}
 
-    def _rewards(self, policy: Deployable | None) -> np.ndarray:
-        """Of each visit, the same shoppers and luck under every policy; in the bandit one number, the exact J."""
-        world = self.world
-        if isinstance(world, BanditWorld):
-            return np.array([world.value(world.logging if policy is None else bandit_probabilities(policy, world))])
-        if policy is not None:
-            return rollout(policy, world, episodes=self.episodes, seed=self.seed).per_episode
-        return world.rollouts(world.logging_agent(), self.episodes, STEPS, self.seed).per_episode
-
     def _distances(self, policy: Deployable | None, before: Deployable | None) -> Round:
-        columns: dict[str, list[np.ndarray]] = {}
-        visits, weights = [], []
+        columns: defaultdict[str, list[np.ndarray]] = defaultdict(list)
         for items, events, weight in self._contexts():
-            rows = {
-                "policy": self._rows(policy, items, events),
-                "before": self._rows(before, items, events),
-                "first": self._rows(None, items, events),
-            }
-            mine = rows.pop("policy")
-            nobody = torch.zeros(len(items), dtype=torch.long)
-            for name, values in catalogue_statistics(mine, nobody, references=rows, floor=False).items():
-                columns.setdefault(name, []).append(values.numpy())
-            visits.append(np.arange(len(items)))
-            weights.append(weight)
-        visit, weight = np.concatenate(visits), np.concatenate(weights)
-        statistics = {name: np.concatenate(parts) for name, parts in columns.items()}
+            mine, theirs, first = (
+                DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
+                for share in (world_probabilities(each, self.world, items, events) for each in (policy, before, None))
+            )
+            nobody, references = torch.zeros(len(items), dtype=torch.long), {"before": theirs, "first": first}
+            for name, values in catalogue_statistics(mine, nobody, references=references, floor=False).items():
+                columns[name].append(values.numpy())
+            columns["visit"].append(np.arange(len(items)))
+            columns["weight"].append(weight)
+        column = {name: np.concatenate(parts) for name, parts in columns.items()}
+        exact = isinstance(self.world, BanditWorld)
 
         def mean(name: str) -> dict[str, float]:
-            exact = isinstance(self.world, BanditWorld)
-            se = 0.0 if exact else mean_estimate(statistics[name], visit).se
-            return {"mean": float(weight @ statistics[name]), "se": se}
+            se = 0.0 if exact else mean_estimate(column[name], column["visit"]).se
+            return {"mean": float(column["weight"] @ column[name]), "se": se}
 
         return {
             "js_before": mean("js:before"),
             "js_first": mean("js:first"),
             "kl_first": mean("kl:first"),
             "entropy": mean("entropy")["mean"],
-            "coverage": coverage(np.bincount(statistics["top"], minlength=self.world.n_items)),
+            "coverage": coverage(np.bincount(column["top"], minlength=self.world.n_items)),
         }
 
     def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Histories [B, t], their event codes, and the weight of each; all weights together are 1."""
         world = self.world
         if isinstance(world, BanditWorld):
-            codes = np.full(world.contexts.shape, world.events.index(CONTEXT))
-            yield world.contexts, codes, world.context_probabilities
+            yield *_bandit_histories(world), world.context_probabilities
             return
         luck, choices = (np.random.default_rng([self.seed, part]) for part in (6, 7))
         visits = world.visits(np.arange(VISITS), np.full(VISITS, STEPS), luck, choices)
         items, events = visits.item.reshape(VISITS, STEPS), visits.event.reshape(VISITS, STEPS)
         for step in range(STEPS):
             yield items[:, :step], events[:, :step], np.full(VISITS, 1 / (VISITS * STEPS))
-
-    def _rows(self, policy: Deployable | None, items: np.ndarray, events: np.ndarray) -> DenseLogits:
-        """log π(·|h) over the world's items; of μ where there is no policy."""
-        world = self.world
-        if policy is not None:
-            share = world_probabilities(policy, world, items, events)
-        elif isinstance(world, BanditWorld):
-            share = world.logging
-        else:
-            share = world.logging_probabilities(items, events)
-        return DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
-
-
-def _mean(values: np.ndarray) -> dict[str, float]:
-    n = len(values)
-    return {"mean": float(values.mean()), "se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0}
