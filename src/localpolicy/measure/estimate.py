@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from scipy.special import ndtr, ndtri, stdtr, stdtrit  # scipy.stats takes half a second to import
+from scipy.special import ndtri, stdtrit  # scipy.stats takes half a second to import
 
 if TYPE_CHECKING:
     from localpolicy.measure.estimators import Contributions
@@ -34,22 +34,10 @@ class Estimate(NamedTuple):
         Where all values seen are alike the error is 0, which is no certainty: 0 of 7 hits is Wilson's 0 to 0.35. It
         holds for nDCG too, which is at most a hit.
         """
-        if self.n == 0:
-            return Interval(self.mean, math.nan, math.nan)
-        if not self.se > 0:
-            return Interval(self.mean, *wilson(self.mean * self.n, self.n))
         around = Interval.from_estimate(self)
-        return Interval(self.mean, max(0.0, around.low), min(1.0, around.high))
-
-
-def normal_quantile(p: float) -> float:
-    """z with P(Z <= z) = p, Z standard normal."""
-    return float(ndtri(p))
-
-
-def normal_tail(z: float) -> float:
-    """P(Z > z), Z standard normal."""
-    return float(ndtr(-z))
+        if self.n == 0 or self.se > 0:
+            return Interval(self.mean, max(around.low, 0.0), min(around.high, 1.0))  # NaN stays
+        return Interval(self.mean, *wilson(self.mean * self.n, self.n))
 
 
 def t_quantile(p: float, freedom: float) -> float:
@@ -57,14 +45,9 @@ def t_quantile(p: float, freedom: float) -> float:
     return float(stdtrit(freedom, p))
 
 
-def t_tail(t: float, freedom: float) -> float:
-    """P(T > t), T Student's with so many degrees of freedom."""
-    return float(stdtr(freedom, -t))
-
-
 def wilson(hits: float, n: float, *, confidence: float = 0.95) -> tuple[float, float]:
     """(p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n): Wilson 1927; never empty, not even at 0 of n."""
-    z, share = normal_quantile((1 + confidence) / 2), hits / n
+    z, share = float(ndtri((1 + confidence) / 2)), hits / n
     middle = share + z * z / (2 * n)
     reach = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     low, high = (middle - reach) / (1 + z * z / n), (middle + reach) / (1 + z * z / n)
@@ -198,7 +181,7 @@ POWER = 0.8  # of finding a difference that is there
 
 def sample_needed(effect: float = SMALL_EFFECT, *, confidence: float = 0.95) -> int:
     """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
-    reach = float(normal_quantile((1 + confidence) / 2) + normal_quantile(POWER))
+    reach = float(ndtri((1 + confidence) / 2) + ndtri(POWER))
     return math.ceil((reach / effect) ** 2)
 
 

@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from scipy.special import ndtr, stdtr  # scipy.stats takes half a second to import
 
 from localpolicy.measure.estimate import (
     Estimate,
     as_json,
     cluster_sums,
-    clustered_se,
-    finite,
     mean_estimate,
-    normal_tail,
     sequences_of,
     t_quantile,
-    t_tail,
     wilson,
 )
 from localpolicy.measure.summary import bins
@@ -69,7 +66,7 @@ class Paired:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        return {**{name: finite(value) for name, value in vars(self).items()}, "stars": self.stars}
+        return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
 Values = tuple[np.ndarray, np.ndarray, np.ndarray]  # of two policies on the same positions, and the sequence of each
@@ -86,7 +83,7 @@ def paired_family(values: Mapping[Key, Values], *, confidence: float = 0.95) -> 
     Holm compares p with α / m', where m' falls from the number of tests to 1. The interval is that of confidence
     1 - α / m': it excludes 0 exactly where the corrected p-value is below α.
     """
-    gaps = {key: _gap(*each) for key, each in values.items()}
+    gaps = {key: _Gap.of(*each) for key, each in values.items()}
     factors = holm_factors([gap.p for gap in gaps.values()])
     return {
         key: gap.tested(1 - (1 - confidence) / factor, float(np.minimum(1.0, factor * gap.p)))
@@ -95,53 +92,45 @@ def paired_family(values: Mapping[Key, Values], *, confidence: float = 0.95) -> 
 
 
 class _Gap(NamedTuple):
-    """What a paired test rests on."""
+    """What a paired test rests on: the differences, of how many sequences, and how far out the values go."""
 
-    mean: float
-    se: float
-    plain_se: float
-    n: int
+    seen: Estimate
     sequences: int
-    largest: float  # how far out the values go
+    largest: float
+
+    @classmethod
+    def of(cls, first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> _Gap:
+        gap = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
+        seen, sequences = mean_estimate(gap, clusters), sequences_of(clusters)
+        if sequences > 1 and np.ptp(gap) == 0:
+            seen = seen._replace(se=0.0)  # rounding of the mean would leave an error of 1e-18
+        return cls(seen, sequences, max(1.0, float(np.abs([first, second]).max(initial=0.0))))
 
     @property
     def p(self) -> float:
-        if self.sequences > 1 and self.se == 0:
+        if self.sequences > 1 and self.seen.se == 0:
             # The level at which the interval of `tested` ends at 0: z² / (C + z²) of the largest value is the mean.
-            share = abs(self.mean) / self.largest
-            return 0.0 if share >= 1 else float(2 * normal_tail(math.sqrt(self.sequences * share / (1 - share))))
-        return _two_sided(self.mean, self.se, self.sequences - 1)
+            share = abs(self.seen.mean) / self.largest
+            return 0.0 if share >= 1 else 2 * float(ndtr(-math.sqrt(self.sequences * share / (1 - share))))
+        return _two_sided(self.seen.mean, self.seen.se, self.sequences - 1)
 
     def tested(self, confidence: float, holm_p: float) -> Paired:
-        freedom = self.sequences - 1
-        reach = t_quantile((1 + confidence) / 2, freedom) * self.se if freedom > 0 else math.nan
-        if self.se == 0:
+        (mean, se, n, plain_se), freedom = self.seen, self.sequences - 1
+        reach = t_quantile((1 + confidence) / 2, freedom) * se if freedom > 0 else math.nan
+        if se == 0:
             # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may
             # be as far out as the values go.
             reach = wilson(0, self.sequences, confidence=confidence)[1] * self.largest
-        plain_p = _two_sided(self.mean, self.plain_se, self.n - 1)
-        return Paired(self.mean, self.se, self.mean - reach, self.mean + reach, self.p, plain_p, self.n, holm_p)
-
-
-def _gap(first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> _Gap:
-    gap = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
-    if len(gap) == 0:
-        return _Gap(math.nan, math.nan, math.nan, 0, 0, 1.0)
-    plain = float(gap.std(ddof=1)) / math.sqrt(len(gap)) if len(gap) > 1 else math.nan
-    largest = max(1.0, float(np.abs([first, second]).max()))
-    sequences = sequences_of(clusters)
-    alike = sequences > 1 and np.ptp(gap) == 0  # rounding of the mean would leave an error of 1e-18
-    se = 0.0 if alike else clustered_se(gap, clusters)
-    return _Gap(float(gap.mean()), se, plain, len(gap), sequences, largest)
+        return Paired(mean, se, mean - reach, mean + reach, self.p, _two_sided(mean, plain_se, n - 1), n, holm_p)
 
 
 def _two_sided(mean: float, se: float, freedom: int) -> float:
-    """P(|T| >= |mean / se|)."""
+    """P(|T| >= |mean / se|), T Student's with so many degrees of freedom."""
     if freedom < 1 or math.isnan(se):
         return math.nan
     if se == 0:
         return 1.0 if mean == 0 else 0.0
-    return 2 * t_tail(abs(mean / se), freedom)
+    return 2 * float(stdtr(freedom, -abs(mean / se)))
 
 
 def bootstrap_means(values: np.ndarray, clusters: np.ndarray, *, draws: int = 2000, seed: int = 0) -> np.ndarray:
@@ -210,15 +199,12 @@ class Valued(Protocol):
     @property
     def name(self) -> str:
         """As tables call it."""
-        ...
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`."""
-        ...
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The values behind it [n], and the sequence of each."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -256,15 +242,12 @@ def breakdown(policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20"
         for label, here in shown.items()
     }
     order = {label: sorted(each, key=lambda name: -each[name].mean) for label, each in means.items()}
-    tests = paired_family(
-        {
-            label: (per_sequence[best][here], per_sequence[second][here], ids[here])
-            for label, here in shown.items()
-            for best, second in [order[label][:2]]
-        }
+    values = {
+        label: (per_sequence[order[label][0]][here], per_sequence[order[label][1]][here], ids[here])
+        for label, here in shown.items()
         if len(policies) > 1
-        else {}
-    )
+    }
+    tests = paired_family(values)
     return [Bucket(label, means[label], order[label][0], tests.get(label)) for label in shown]
 
 
