@@ -14,9 +14,9 @@ from typing import NamedTuple
 from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
 from localpolicy.judge.gate_ranks import in_words, outcome_of, would_tell
 from localpolicy.measure.decisions import Estimand
-from localpolicy.measure.estimators import Bounds, Contributions, logged, skewed
+from localpolicy.measure.estimators import Bounds, Contributions, contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import OffPolicy, value_of
+from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.significance import holm_steps
 
 NO_PROPENSITIES = "the log has no propensities"
@@ -48,7 +48,7 @@ def valued(evaluation: Evaluation, rules: GateRules, estimand: Estimand | None =
         return Valued(
             None, f"effective sample of {near:.1%} of the decisions; {rules.min_effective_share:.0%} are needed"
         )
-    return Valued(value_of(value.log, rules.estimator))
+    return Valued(contributions(value.log, rules.estimator))
 
 
 def base_value(

@@ -18,7 +18,7 @@ import numpy as np
 
 from localpolicy.errors import DataError
 from localpolicy.measure.decisions import Decisions, effective_sample
-from localpolicy.measure.estimate import cluster_sums, clustered_se, t_quantile
+from localpolicy.measure.estimate import cluster_sums, clustered_se, sequences_of, t_quantile
 
 SIGNIFICANT = 2.0  # standard errors by which the mean weight is below 1, before anything counts as never shown
 
@@ -34,10 +34,8 @@ class Contributions(NamedTuple):
 
     def __sub__(self, other: Contributions) -> Contributions:
         """Of a difference, on the same decisions: what luck gave the log it gave both."""
-        unknown = self.unknown + other.unknown
-        return self._replace(
-            values=self.values - other.values, leverage=self.leverage - other.leverage, unknown=unknown
-        )
+        values, leverage = self.values - other.values, self.leverage - other.leverage
+        return self._replace(values=values, leverage=leverage, unknown=self.unknown + other.unknown)
 
     @property
     def mean(self) -> float:
@@ -55,12 +53,7 @@ class Contributions(NamedTuple):
         return len(self.values)
 
 
-def importance(log: Decisions) -> np.ndarray:
-    """w r."""
-    return log.summed(log.weight * log.reward)
-
-
-def clipped(log: Decisions, cap: float) -> np.ndarray:
+def importance(log: Decisions, cap: float = math.inf) -> np.ndarray:
     """min(w, cap) r: for r >= 0 its mean is below J, by what the clipped weights would have added."""
     return log.summed(np.minimum(log.weight, cap) * log.reward)
 
@@ -141,9 +134,10 @@ NEEDS_REWARD_MODEL = ("DM", "DR", "SNDR")
 
 
 def contributions(log: Decisions, estimator: str) -> Contributions:
-    """Of an estimator by its name, with what each reward adds."""
-    leverage = _normalised(log.weight, log.places) if estimator.startswith("SN") else log.weight
-    return Contributions(ESTIMATORS[estimator](log), log.clusters, leverage, log.reward, never_shown(log))
+    """Of an estimator by its name (`SNIPS`, or `snips` as in settings), with what each reward adds."""
+    name = estimator.upper()
+    leverage = _normalised(log.weight, log.places) if name.startswith("SN") else log.weight
+    return Contributions(ESTIMATORS[name](log), log.clusters, leverage, log.reward, never_shown(log))
 
 
 def logged(log: Decisions) -> Contributions:
@@ -173,10 +167,19 @@ class Bounds(NamedTuple):
 
 def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> Bounds:
     """mean ± t se, clustered by sequence: right for many sequences and weights that are not heavy-tailed."""
-    mean, se = float(values.mean()), clustered_se(values, clusters)
-    freedom = len(np.unique(clusters)) - 1
-    reach = t_quantile((1 + confidence) / 2, freedom) * se if freedom > 0 else math.nan
+    mean, reach = float(values.mean()), _t_errors(values, clusters, (1 + confidence) / 2)
     return Bounds(mean - reach, mean + reach)
+
+
+def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> float:
+    """mean - t se, one-sided, clustered by sequence; one sequence bounds nothing."""
+    reach = _t_errors(values, clusters, confidence) if sequences_of(clusters) > 1 else math.inf
+    return float(values.mean()) - reach
+
+
+def _t_errors(values: np.ndarray, clusters: np.ndarray, level: float) -> float:
+    """t_level se; NaN where there is one sequence."""
+    return t_quantile(level, sequences_of(clusters) - 1) * clustered_se(values, clusters)
 
 
 def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
@@ -214,13 +217,6 @@ def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
 def _hall(z: float, tilt: float) -> float:
     """The T at which g(T) = z."""
     return z if abs(tilt) < 1e-9 else 3 / tilt * (float(np.cbrt(1 + tilt * (z - tilt / 6))) - 1)
-
-
-def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> float:
-    """mean - t se, one-sided, clustered by sequence."""
-    freedom = len(np.unique(clusters)) - 1
-    reach = t_quantile(confidence, freedom) * clustered_se(values, clusters) if freedom > 0 else math.inf
-    return float(values.mean()) - reach
 
 
 STRENGTHS = tuple(2.0**-power for power in range(11))  # of logarithmic smoothing, in units of 1/mean; fixed beforehand

@@ -38,7 +38,6 @@ from localpolicy.measure.estimators import (
     NEEDS_REWARD_MODEL,
     Bounds,
     Contributions,
-    clipped,
     contributions,
     empirical_bernstein,
     importance,
@@ -136,12 +135,12 @@ def off_policy(
     support = overlap(log, rules)
     estimates: dict[str, ValueEstimate] = {}
     if support.refusal is None:
-        for name in ESTIMATORS:
+        for name, estimator in ESTIMATORS.items():
             known = name not in NEEDS_REWARD_MODEL or log.value_expected is not None
-            if known and not (name == "DM" and log.lists):
+            if name != "DM" and known:
                 estimates[name] = _estimate(contributions(log, name))
-        if "DM" in estimates:  # its error is r̂'s, of which its spread says nothing
-            estimates["DM"] = ValueEstimate(estimates["DM"].value, math.nan, {})
+            elif known and not log.lists:  # its error is r̂'s, of which its spread says nothing
+                estimates[name] = ValueEstimate(float(estimator(log).mean()), math.nan, {})
         estimates["clipped IPS"] = _clipped(log, largest_reward)
     return OffPolicy(estimates, _estimate(logged(log)), support, log, propensities, estimand)
 
@@ -155,7 +154,7 @@ def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
 
     What is clipped off is missing above, so that its interval bounds J from below alone.
     """
-    values = clipped(log, CAP)
+    values = importance(log, CAP)
     intervals = {}
     if largest_reward is not None and log.reward.min() >= 0:
         reach = CAP * largest_reward * (int(log.places.max(initial=0)) + 1)
@@ -167,13 +166,7 @@ def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
 # ---------------------------------------------------------------------- what chooses
 
 Additive = Literal["snips", "dr"]  # a mean of contributions, of which differences can be taken
-NAMES: dict[str, str] = {"snips": "SNIPS", "dr": "DR"}
 DELTA = 0.05
-
-
-def value_of(log: Decisions, estimator: Additive) -> Contributions:
-    """What a policy's estimated value is the mean of."""
-    return contributions(log, NAMES[estimator])
 
 
 class ValueBound(NamedTuple):
@@ -202,7 +195,7 @@ def value_bounds(
             value = float(importance(log).mean())
             low = smoothed_lower_bound(log, confidence=confidence, scale=scale)
         else:
-            found = value_of(log, estimator)
+            found = contributions(log, estimator)
             value = found.mean
             low = lower_bound(found.values, found.clusters, confidence=confidence) - found.unknown
         bounds.append(ValueBound(value, low, effective_sample(log.whole_weight) / len(log.whole_weight)))
