@@ -25,15 +25,7 @@ from localpolicy.measure.estimate import (
     sequences_of,
 )
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
-from localpolicy.measure.summary import (
-    LIKED,
-    REWARDS,
-    WEIGHTED,
-    Scores,
-    groups,
-    segments,
-    values_of,
-)
+from localpolicy.measure.summary import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json

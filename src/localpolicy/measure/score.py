@@ -5,6 +5,7 @@ One value per position is kept, so that standard errors, tests and breakdowns ne
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Protocol
@@ -32,7 +33,6 @@ class Scorer(Protocol):
 
     def logits(self, batch: Batch) -> Logits:
         """Unnormalised log-probabilities at the batch's positions."""
-        ...
 
 
 def repeats(offsets: Tensor, item: Tensor) -> Tensor:
@@ -52,7 +52,10 @@ def seen_pairs(windows: Windows, window: Tensor, history: Tensor) -> tuple[Tenso
     return position, windows.arrays["item"][windows.offsets[window][position] + step].long()
 
 
-BY_REFERENCE = ("js", "kl", "logp", "logp_open", "logp_unseen")
+BY_REFERENCE = {  # a statistic of the catalogue, as `js:mle`, and where `Scores` has it
+    "js": "js", "kl": "kl", "logp": "logp_reference", "logp_open": "logp_open_reference",
+    "logp_unseen": "logp_unseen_reference",
+}  # fmt: skip
 
 
 @torch.no_grad()
@@ -94,24 +97,23 @@ def score(
         **({"list_reward": "whole"} if windows.one_reward else {}),
     }
     again = repeats(windows.offsets, windows.arrays["item"])
-    scratch, kept = Scratch(), _Kept()
+    scratch, shown = Scratch(), np.zeros(0, np.int64)
+    columns: defaultdict[str, list[np.ndarray]] = defaultdict(list)
     with progress(description, len(windows)) as advance:
         for batch in windows.in_order(batch_size, rank=ranks.rank, ranks=ranks.total):
             before = batch.history if batch.context is None else batch.history[batch.context]
             at = batch.scored[before[batch.scored] >= min_history]
             part = replace(batch, scored=at)
             window = part.sequences[part.row[at]]
+            found = {"sequence": part.owners[part.row[at]], "window": window}
             for name in ("history", "item", "event", "reward", "propensity"):
                 if (column := getattr(part, name)) is not None:
-                    kept.add(name, column[at])
-            kept.add("sequence", part.owners[part.row[at]])
-            if not ranks.alone:
-                kept.add("window", window)
+                    found[name] = column[at]
             if part.context is not None:
-                kept.add("above", at - part.context[at])
+                found["above"] = at - part.context[at]
                 if (place := windows.places_at(window, part.history[at])) is not None:
-                    kept.add("place", place)
-            kept.add("repeat", again[windows.offsets[window] + part.history[at]])
+                    found["place"] = place
+            found["repeat"] = again[windows.offsets[window] + part.history[at]]
             rows, open_items = policy.logits(part), OpenItems.of(part)
             if is_sharded(rows):
                 assert not references and reward_model is None and not exclude_seen and lists == 1, "validation alone"
@@ -124,16 +126,9 @@ def score(
                 values = None if reward_model is None else reward_model.logits(part)
                 excluded = seen_pairs(windows, window, part.history[at]) if exclude_seen else None
                 statistics = catalogue_statistics(
-                    rows,
-                    part.item[at],
-                    references=others,
-                    values=values,
-                    excluded=excluded,
-                    open_items=open_items,
-                    lists=lists,
-                    floor=floor,
-                    scratch=scratch,
-                )
+                    rows, part.item[at], references=others, values=values, excluded=excluded, open_items=open_items,
+                    lists=lists, floor=floor, scratch=scratch,
+                )  # fmt: skip
                 if excluded is not None and (unseen or values is not None):
                     allowed = {"": rows, **({f":{key}": other for key, other in others.items()} if unseen else {})}
                     unknown = torch.zeros_like(at, dtype=torch.bool) if open_items is None else open_items.unknown
@@ -145,52 +140,28 @@ def score(
                 if liked:
                     chosen = part.event != (-1 if windows.context is None else windows.context)
                     statistics["liked"], statistics["agreement"] = liking_of(rows, part, chosen)
-            kept.count(statistics.pop("lists"), catalogue=rows.shape[1])
-            for name, column in statistics.items():
-                kept.add(name, column)
+            listed = torch.bincount(statistics.pop("lists").flatten(), minlength=rows.shape[1]).cpu().numpy()
+            shown = listed + shown if len(shown) else listed
+            for name, column in (found | statistics).items():
+                columns[name].append(column.cpu().numpy())
             advance(batch.size * ranks.total)
-    scores = kept.scores(events, settings, ranks)
+    joined = {name: np.concatenate(parts) for name, parts in columns.items()}
+    if not ranks.alone:  # the columns of all ranks, in the order of the split
+        joined = {name: ranks.gathered(column) for name, column in joined.items()}
+        order = np.lexsort((joined["history"], joined["window"]))
+        joined = {name: column[order] for name, column in joined.items()}
+        shown = ranks.reduced(torch.from_numpy(shown)).numpy()
+    fields: dict[str, Any] = {name: column for name, column in joined.items() if ":" not in name and name != "window"}
+    for statistic, field in BY_REFERENCE.items():
+        start = f"{statistic}:"
+        fields[field] = {name.removeprefix(start): each for name, each in joined.items() if name.startswith(start)}
+    scores = Scores(**fields, events=events, settings=settings, shown=shown)
     if not len(scores):
         raise DataError(
             f"no position has {min_history} actions before it, so none can be measured. Where every sequence has one "
             "action, count empty histories: train with --set train.min_history=0, evaluate with --min-history 0."
         )
     return scores
-
-
-class _Kept:
-    """Columns as they come, batch by batch."""
-
-    def __init__(self) -> None:
-        self.columns: dict[str, list[np.ndarray]] = {}
-        self.shown = np.zeros(0, np.int64)
-
-    def add(self, name: str, values: Tensor) -> None:
-        self.columns.setdefault(name, []).append(values.cpu().numpy())
-
-    def count(self, lists: Tensor, *, catalogue: int) -> None:
-        """Lists [N, K]."""
-        counts = torch.bincount(lists.flatten(), minlength=catalogue).cpu().numpy()
-        self.shown = counts + self.shown if len(self.shown) else counts
-
-    def scores(self, events: list[str], settings: dict[str, Any], ranks: Ranks) -> Scores:
-        """The columns of all ranks, in the order of the split."""
-        joined = {name: np.concatenate(parts) for name, parts in self.columns.items()}
-        if not ranks.alone:
-            joined = {name: ranks.gathered(column) for name, column in joined.items()}
-            order = np.lexsort((joined["history"], joined.pop("window")))
-            joined = {name: column[order] for name, column in joined.items()}
-            self.shown = ranks.reduced(torch.from_numpy(self.shown)).numpy()
-
-        def take(prefix: str) -> dict[str, np.ndarray]:
-            names = [name for name in joined if name.startswith(f"{prefix}:")]
-            return {name.partition(":")[2]: joined.pop(name) for name in names}
-
-        js, kl, logp, logp_open, logp_unseen = (take(prefix) for prefix in BY_REFERENCE)
-        return Scores(
-            **joined, events=events, settings=settings, shown=self.shown, js=js, kl=kl, logp_reference=logp,
-            logp_open_reference=logp_open, logp_unseen_reference=logp_unseen,
-        )  # fmt: skip
 
 
 # ---------------------------------------------------------------------- how was what is ranked high liked?
