@@ -18,7 +18,7 @@ from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.metrics import AT_K, EvaluateConfig, paid_events, refuse_unknown_metric
+from localpolicy.measure.metrics import AT_K, EvaluateConfig, metric, paid_events
 from localpolicy.measure.opening import open_all, open_candidate, open_likeliest, shared_seeds
 from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
@@ -38,7 +38,7 @@ def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Seq
                 f"columns: expected an event (or all, repeat, new), a dot and a metric, got '{column}'"
                 f"{nearest(column, known)}"
             )
-        refuse_unknown_metric(name)
+        metric(name)  # raises where there is none
 
 
 def compare(

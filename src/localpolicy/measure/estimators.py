@@ -156,14 +156,6 @@ class Bounds(NamedTuple):
     low: float
     high: float
 
-    def holds(self, value: float) -> bool:
-        """Whether the value lies inside."""
-        return self.low <= value <= self.high
-
-    def wider(self, by: float) -> Bounds:
-        """Further out at both ends."""
-        return Bounds(self.low - by, self.high + by)
-
 
 def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> Bounds:
     """mean ± t se, clustered by sequence: right for many sequences and weights that are not heavy-tailed."""
@@ -194,24 +186,23 @@ def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
 
     Both ends lie further out by what the log cannot know (see `never_shown`).
     """
-    plain = normal(found.values, found.clusters, confidence=confidence).wider(found.unknown)
+    low, high = normal(found.values, found.clusters, confidence=confidence)
     sums, _ = cluster_sums(found.values - found.mean, found.clusters)
     count = len(sums)
-    if count < 2 or not (sums != 0).any():
-        return plain
-    centred, least = found.reward - found.reward.mean(), found.reward.min()
-    earning = effective_sample(np.abs(found.leverage) * (found.reward - least))
-    moments = []
-    for power in (2, 3):
-        seen = float((sums**power).mean())
-        dealt = float((found.leverage**power).sum()) * float((centred**power).mean()) / count
-        moments.append(seen + BELIEF / (BELIEF + earning) * max(dealt - seen, 0.0))
-    variance, third = moments
-    unit = math.sqrt(variance / (count - 1)) * count / len(found.values)  # the standard error of the mean
-    tilt, z = third / variance**1.5 / math.sqrt(count), t_quantile((1 + confidence) / 2, count - 1)
-    ends = [found.mean - unit * _hall(side, tilt) for side in (z, -z)]
-    tilted = Bounds(min(ends), max(ends)).wider(found.unknown)
-    return Bounds(min(plain.low, tilted.low), max(plain.high, tilted.high))
+    if count > 1 and (sums != 0).any():
+        centred, least = found.reward - found.reward.mean(), found.reward.min()
+        earning = effective_sample(np.abs(found.leverage) * (found.reward - least))
+        moments = []
+        for power in (2, 3):
+            seen = float((sums**power).mean())
+            dealt = float((found.leverage**power).sum()) * float((centred**power).mean()) / count
+            moments.append(seen + BELIEF / (BELIEF + earning) * max(dealt - seen, 0.0))
+        variance, third = moments
+        unit = math.sqrt(variance / (count - 1)) * count / len(found.values)  # the standard error of the mean
+        tilt, z = third / variance**1.5 / math.sqrt(count), t_quantile((1 + confidence) / 2, count - 1)
+        ends = [found.mean - unit * _hall(side, tilt) for side in (z, -z)]
+        low, high = min(low, *ends), max(high, *ends)
+    return Bounds(low - found.unknown, high + found.unknown)
 
 
 def _hall(z: float, tilt: float) -> float:

@@ -116,7 +116,7 @@ def own_metric(function: OwnMetric) -> str:
     return name
 
 
-def own_values(name: str, rank: Array, reward: Array) -> Array:
+def _own_values(name: str, rank: Array, tied: Array, reward: Array) -> Array:
     """What the user's metric gives at each position."""
     values = np.asarray(OWN[name](rank, reward), dtype=np.float64)
     if values.shape != rank.shape or not np.isfinite(values).all():
@@ -127,14 +127,13 @@ def own_values(name: str, rank: Array, reward: Array) -> Array:
     return values
 
 
-def refuse_unknown_metric(name: str) -> None:
-    """Raise where no metric has this name."""
-    if name not in OWN:
-        metric(name)
-
-
 def metric(name: str) -> Callable[..., Array]:
-    """The function of ranks, and of how many others tie there, that `nDCG@20` names; without @k all items count."""
+    """The function of ranks, of how many others tie there and of rewards that `nDCG@20` names; raise where none does.
+
+    Without @k all items count. Rewards matter to the user's own metrics alone, ties to the others.
+    """
+    if name in OWN:
+        return partial(_own_values, name)
     match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9][0-9]*))?", name)
     if not match or match[1] not in METRICS:
         raise ConfigError(f"no metric '{name}'{nearest(name.partition('@')[0], METRICS)}; write it as nDCG@20.")
@@ -142,7 +141,9 @@ def metric(name: str) -> Callable[..., Array]:
     return partial(_expected, function, k)
 
 
-def _expected(function: Callable[[Array, int], Array], k: int, rank: Array, tied: Array | None = None) -> Array:
+def _expected(
+    function: Callable[[Array, int], Array], k: int, rank: Array, tied: Array | None = None, reward: Array | None = None
+) -> Array:
     """(1/(t+1)) Σ_{i=0..t} f(first + i), first = rank - t/2: `tied` (t) others share the places with the item."""
     values = function(rank, k)
     shared = np.zeros(len(rank), bool) if tied is None else np.asarray(tied) > 0

@@ -77,7 +77,7 @@ class OffPolicy:
     logged: ValueEstimate  # J(μ): the mean reward of the log itself
     overlap: Overlap
     log: Decisions = field(repr=False, compare=False)  # what all are made of
-    propensities: str  # 'logged', or the reference they were estimated by
+    propensities: str = "logged"  # or the reference they were estimated by
     estimand: Estimand = "decision"  # what is estimated: per decision, or per list
     beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
 
@@ -116,21 +116,13 @@ def value_of_scores(
         log = decisions(scores, propensities=propensities, estimand=estimand)
         if log is None:
             return None
-        found[estimand] = off_policy(
-            log, largest_reward=largest_reward, rules=rules, propensities=propensities or "logged", estimand=estimand
-        )
-    first, *others = found.values()
-    return replace(first, beside={other.estimand: other for other in others})
+        value = off_policy(log, largest_reward=largest_reward, rules=rules)
+        found[estimand] = replace(value, propensities=propensities or "logged", estimand=estimand)
+    first, *others = asked
+    return replace(found[first], beside={other: found[other] for other in others})
 
 
-def off_policy(
-    log: Decisions,
-    *,
-    largest_reward: float | None = None,
-    rules: OverlapRules | None = None,
-    propensities: str = "logged",
-    estimand: Estimand = "decision",
-) -> OffPolicy:
+def off_policy(log: Decisions, *, largest_reward: float | None = None, rules: OverlapRules | None = None) -> OffPolicy:
     """Estimate J(π). With rewards from 0 to `largest_reward` clipped IPS has a bound that holds for any sample."""
     support = overlap(log, rules)
     estimates: dict[str, ValueEstimate] = {}
@@ -142,7 +134,7 @@ def off_policy(
             elif known and not log.lists:  # its error is r̂'s, of which its spread says nothing
                 estimates[name] = ValueEstimate(float(estimator(log).mean()), math.nan, {})
         estimates["clipped IPS"] = _clipped(log, largest_reward)
-    return OffPolicy(estimates, _estimate(logged(log)), support, log, propensities, estimand)
+    return OffPolicy(estimates, _estimate(logged(log)), support, log)
 
 
 def _estimate(found: Contributions) -> ValueEstimate:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.metrics import DEFAULT_METRICS, OWN, metric, own_values
+from localpolicy.measure.metrics import DEFAULT_METRICS, metric
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Scores:
 
     def metric(self, name: str) -> np.ndarray:
         """nDCG@20, say, at each position."""
-        return own_values(name, self.rank, self.reward) if name in OWN else metric(name)(self.rank, self.tied)
+        return metric(name)(self.rank, self.tied, self.reward)
 
     @property
     def list_number(self) -> np.ndarray:

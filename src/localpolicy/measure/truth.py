@@ -71,9 +71,7 @@ def visit_rewards(policy: Deployable | None, world: World, episodes: int, steps:
     """
     if isinstance(world, BanditWorld):
         return np.array([world.value(bandit_probabilities(policy, world))])
-    if policy is not None:
-        return rollout(policy, world, episodes=episodes, steps=steps, seed=seed).per_episode
-    return world.rollouts(world.logging_agent(), episodes, steps, seed).per_episode
+    return rollout(policy, world, episodes=episodes, steps=steps, seed=seed).per_episode
 
 
 def _mean(values: np.ndarray) -> dict[str, float]:
@@ -82,10 +80,11 @@ def _mean(values: np.ndarray) -> dict[str, float]:
 
 
 def rollout(
-    policy: Deployable, world: StoreWorld, *, episodes: int = EPISODES, steps: int = STEPS, seed: int = 0
+    policy: Deployable | None, world: StoreWorld, *, episodes: int = EPISODES, steps: int = STEPS, seed: int = 0
 ) -> RolloutValue:
-    """J(π) by rollouts; episode i has the same shopper and luck under every policy."""
-    return world.rollouts(agent(policy, world), episodes, steps, seed)
+    """J(π), or μ's, by rollouts; episode i has the same shopper and luck under every policy."""
+    chooser = world.logging_agent() if policy is None else agent(policy, world)
+    return world.rollouts(chooser, episodes, steps, seed)
 
 
 def bandit_probabilities(policy: Deployable | None, world: BanditWorld) -> np.ndarray:
