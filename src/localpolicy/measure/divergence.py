@@ -66,9 +66,7 @@ class Divergence:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        floor = None
-        if self.floor_js is not None and self.floor_kl is not None:
-            floor = {"js": self.floor_js, "kl": self.floor_kl, "ratio": self.above_floor}
+        floor = None if self.floor_js is None else {"js": self.floor_js, "kl": self.floor_kl, "ratio": self.above_floor}
         whole = {"js": self.js, "kl": self.kl, "floor": floor, "reference": self.references, "segments": self.segments}
         return {name: as_json(value) for name, value in whole.items()}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -103,12 +104,8 @@ def groups(scores: Scores, known: np.ndarray | None = None) -> dict[str, np.ndar
 
     With `known` [V], which says what training shows, also those at which a cold item was taken.
     """
-    masks = {}
-    for code, name in enumerate(scores.events):
-        here = scores.event == code
-        if name != NO_ANSWER and here.any():
-            masks[name] = here
-    every = answered(scores)
+    masks = {name: scores.event == code for code, name in enumerate(scores.events) if name != NO_ANSWER}
+    masks, every = {name: here for name, here in masks.items() if here.any()}, answered(scores)
     others = (every, every & scores.repeat, every & ~scores.repeat)
     masks |= dict(zip(WHATEVER_EVENT, others, strict=True))
     if known is not None and (cold := every & ~known[scores.item]).any():
@@ -136,13 +133,9 @@ def segments(
 
 def bins(name: str, values: np.ndarray, bounds: tuple[int, ...]) -> dict[str, np.ndarray]:
     """≤ b_1, b_1+1 to b_2, ..., > b_last."""
-    low: float = -np.inf
-    masks = {}
-    for bound in bounds:
-        label = f"{name} ≤ {bound}" if low == -np.inf else f"{name} {int(low) + 1}-{bound}"
-        masks[label] = (values > low) & (values <= bound)
-        low = bound
-    return {**masks, f"{name} > {bounds[-1]}": values > low}
+    labels = [f"≤ {bounds[0]}", *(f"{low + 1}-{high}" for low, high in pairwise(bounds)), f"> {bounds[-1]}"]
+    ranges = zip(labels, pairwise((-np.inf, *bounds, np.inf)), strict=True)
+    return {f"{name} {label}": (values > low) & (values <= high) for label, (low, high) in ranges}
 
 
 def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:
