@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from localpolicy.measure import estimators
 from localpolicy.measure.decisions import (
     LEAST_EFFECTIVE,
     Decisions,
@@ -33,19 +34,6 @@ from localpolicy.measure.decisions import (
     overlap,
 )
 from localpolicy.measure.estimate import as_json, clustered_se
-from localpolicy.measure.estimators import (
-    ESTIMATORS,
-    NEEDS_REWARD_MODEL,
-    Bounds,
-    Contributions,
-    contributions,
-    empirical_bernstein,
-    importance,
-    logged,
-    lower_bound,
-    skewed,
-    smoothed_lower_bound,
-)
 
 if TYPE_CHECKING:
     from localpolicy.measure.summary import Scores
@@ -61,7 +49,7 @@ class ValueEstimate:
 
     value: float
     se: float  # NaN where nothing says how far it is off
-    intervals: dict[str, Bounds]  # of J, by how they were made; none where none is valid
+    intervals: dict[str, estimators.Bounds]  # of J, by how they were made; none where none is valid
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
@@ -127,18 +115,18 @@ def off_policy(log: Decisions, *, largest_reward: float | None = None, rules: Ov
     support = overlap(log, rules)
     estimates: dict[str, ValueEstimate] = {}
     if support.refusal is None:
-        for name, estimator in ESTIMATORS.items():
-            known = name not in NEEDS_REWARD_MODEL or log.value_expected is not None
+        for name, estimator in estimators.ESTIMATORS.items():
+            known = name not in estimators.NEEDS_REWARD_MODEL or log.value_expected is not None
             if name != "DM" and known:
-                estimates[name] = _estimate(contributions(log, name))
+                estimates[name] = _estimate(estimators.contributions(log, name))
             elif known and not log.lists:  # its error is r̂'s, of which its spread says nothing
                 estimates[name] = ValueEstimate(float(estimator(log).mean()), math.nan, {})
         estimates["clipped IPS"] = _clipped(log, largest_reward)
-    return OffPolicy(estimates, _estimate(logged(log)), support, log)
+    return OffPolicy(estimates, _estimate(estimators.logged(log)), support, log)
 
 
-def _estimate(found: Contributions) -> ValueEstimate:
-    return ValueEstimate(found.mean, found.se, {INTERVAL: skewed(found)})
+def _estimate(found: estimators.Contributions) -> ValueEstimate:
+    return ValueEstimate(found.mean, found.se, {INTERVAL: estimators.skewed(found)})
 
 
 def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
@@ -146,11 +134,11 @@ def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
 
     What is clipped off is missing above, so that its interval bounds J from below alone.
     """
-    values = importance(log, CAP)
+    values = estimators.importance(log, CAP)
     intervals = {}
     if largest_reward is not None and log.reward.min() >= 0:
         reach = CAP * largest_reward * (int(log.places.max(initial=0)) + 1)
-        found = empirical_bernstein(values, log.clusters, bounds=(0.0, reach))
+        found = estimators.empirical_bernstein(values, log.clusters, bounds=(0.0, reach))
         intervals["empirical Bernstein"] = found if (log.weight <= CAP).all() else found._replace(high=math.inf)
     return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)
 
@@ -184,11 +172,11 @@ def value_bounds(
     bounds, confidence = [], 1 - delta / max(len(logs), 1)
     for log in logs:
         if estimator == "log_smoothing":
-            value = float(importance(log).mean())
-            low = smoothed_lower_bound(log, confidence=confidence, scale=scale)
+            value = float(estimators.importance(log).mean())
+            low = estimators.smoothed_lower_bound(log, confidence=confidence, scale=scale)
         else:
-            found = contributions(log, estimator)
+            found = estimators.contributions(log, estimator)
             value = found.mean
-            low = lower_bound(found.values, found.clusters, confidence=confidence) - found.unknown
+            low = estimators.lower_bound(found.values, found.clusters, confidence=confidence) - found.unknown
         bounds.append(ValueBound(value, low, effective_sample(log.whole_weight) / len(log.whole_weight)))
     return bounds
