@@ -76,20 +76,12 @@ def measure(
         count = min(config.sequences or len(among), len(among))
         windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
     scores = score(
-        policy,
-        windows,
-        events=data.events,
-        references={each: other.policy for each, other in others.items()},
-        reward_model=(values or reward_model(policy, data)) if estimable else None,
-        min_history=config.min_history,
-        exclude_seen=config.exclude_seen,
-        unseen=unseen,
-        lists=config.lists,
-        floor=floor,
-        liked=question_of(data, config.split).kind == "liking",
+        policy, windows, events=data.events, references={each: other.policy for each, other in others.items()},
+        reward_model=(values or reward_model(policy, data)) if estimable else None, unseen=unseen, floor=floor,
+        liked=question_of(data, config.split).kind == "liking", description=f"scoring {name}",
+        min_history=config.min_history, exclude_seen=config.exclude_seen, lists=config.lists,
         batch_size=config.batch_size,
-        description=f"scoring {name}",
-    )
+    )  # fmt: skip
     earned = ("AR@1",) if scores.liked is None else ("AR@1", LIKED, AGREEMENT)
     figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known)}
     figures |= {each: figure(scores, each) for each in earned}
@@ -149,15 +141,10 @@ def evaluate(
     if not references and (own := own_logging(candidate)):
         references = [own]
     evaluation = measure(
-        candidate,
-        prepared,
-        references,
-        window=window_of(candidate),
-        config=settings_of(config, candidate),
-        propensities=propensities,
-        imputation=None if imputation is None else imputation_at(imputation, prepared),
+        candidate, prepared, references, window=window_of(candidate), config=settings_of(config, candidate),
+        propensities=propensities, imputation=None if imputation is None else imputation_at(imputation, prepared),
         people=people_of(each.policy for each in (candidate, *references)),
-    )
+    )  # fmt: skip
     evaluation = replace(
         evaluation, settings={**evaluation.settings, **_origin(run, beta), "notes": [*notes, *evaluation.left_out]}
     )
