@@ -119,7 +119,7 @@ def test_self_normalised_doubly_robust_lists_are_ratios_place_by_place():
     lists, reward = drawn(500, 1)
     columns = of_lists(lists, reward, 0.5 * MU + 0.5 / V, np.linspace(0, 1, V))
     log = decisions(scores(**columns))
-    assert log is not None and log.before is not None
+    assert log is not None
     weight, before, expected, taken = (
         each.reshape(-1, K) for each in (log.weight, log.before, log.value_expected, log.value_taken)
     )
@@ -131,7 +131,7 @@ def test_lists_of_which_a_place_is_missing_are_left_out():
     weight, reward = np.array([2.0, 3.0, 5.0, 7.0, np.nan, 1.0, 2.0]), np.ones(7)
     above, number = np.array([0, 1, 0, 1, 2, 1, 2]), np.array([0, 0, 1, 1, 1, 2, 2])
     log = whole_lists(Decisions(weight, reward, number), above, number)
-    assert log.weight.tolist() == [2.0, 6.0] and log.before is not None and log.before.tolist() == [1.0, 2.0]
+    assert log.weight.tolist() == [2.0, 6.0] and log.before.tolist() == [1.0, 2.0]
     assert log.clusters.tolist() == [0] and log.whole_weight.tolist() == [6.0] and log.earned.tolist() == [2.0]
 
 

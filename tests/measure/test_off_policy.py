@@ -281,7 +281,7 @@ def test_what_is_missing_by_chance_alone_widens_nothing():
     single = Decisions(weight, reward, np.arange(200))
     value = (weight @ reward) / weight.sum()
     assert never_shown(single) == pytest.approx((1 - weight.mean()) * (value - 1.0))
-    lists = Decisions(weight, reward, np.repeat(np.arange(100), 2), place=np.tile([0, 1], 100), before=np.ones(200))
+    lists = Decisions(weight, reward, np.repeat(np.arange(100), 2), place=np.tile([0, 1], 100))
     assert never_shown(lists) == pytest.approx((1 - 0.55) * (2.0 - 1.0)), "the first places earned the least there is"
     by_chance = single._replace(weight=np.where(np.arange(200) < 80, 0.1, 1.5))
     assert 0.9 < by_chance.weight.mean() < 1 and never_shown(by_chance) == 0.0

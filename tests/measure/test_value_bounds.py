@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from localpolicy.measure.decisions import Decisions
-from localpolicy.measure.estimators import doubly_robust, importance, lower_bound, self_normalised, smoothed_lower_bound
+from localpolicy.measure.estimators import (
+    doubly_robust,
+    importance,
+    lower_bound,
+    normal,
+    self_normalised,
+    smoothed_lower_bound,
+)
 from localpolicy.measure.off_policy import value_bounds
 from localpolicy.training.validation import _value
 
@@ -51,6 +59,13 @@ def test_each_bound_by_its_formula(estimator):
     assert bound.low == low < bound.value
     assert bound.effective == pytest.approx(log.weight.sum() ** 2 / (log.weight**2).sum() / n)
     assert bound.enough and not bound._replace(effective=0.099).enough
+
+
+def test_one_sequence_bounds_nothing_from_below():
+    values, one = np.array([1.0, 2.0, 4.0]), np.zeros(3)
+    assert lower_bound(values, one) == -math.inf and all(math.isnan(end) for end in normal(values, one))
+    (bound,) = value_bounds([Decisions(np.ones(3), values, one)], "snips")
+    assert bound.low == -math.inf and bound.value == pytest.approx(7 / 3)
 
 
 def test_the_smoothed_bound_knows_no_unit_of_rewards():

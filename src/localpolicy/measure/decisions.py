@@ -42,7 +42,6 @@ class Decisions(NamedTuple):
     value_taken: np.ndarray | None = None  # r̂(x, a)
     value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a)
     place: np.ndarray | None = None  # whole lists: places above this one
-    before: np.ndarray | None = None  # whole lists: the weight of the places above alone
 
     def at(self, chosen: np.ndarray) -> Decisions:
         """Those of some positions."""
@@ -85,11 +84,15 @@ class Decisions(NamedTuple):
         return self.summed(self.reward)
 
     @property
+    def before(self) -> np.ndarray:
+        """The weight of the places above each decision alone [n]: 1 where there are none."""
+        return np.where(self.places > 0, np.roll(self.weight, 1), 1.0)
+
+    @property
     def one_place(self) -> np.ndarray:
         """π(a|x, open) / μ(a|x, open) of each decision [n], whatever stands above."""
-        if self.before is None:
-            return self.weight
-        return np.asarray(np.divide(self.weight, self.before, out=np.zeros_like(self.weight), where=self.before > 0))
+        above = self.before
+        return np.asarray(np.divide(self.weight, above, out=np.zeros_like(self.weight), where=above > 0))
 
 
 def decisions(scores: Scores, *, propensities: str | None = None, estimand: Estimand | None = None) -> Decisions | None:
@@ -145,12 +148,11 @@ def whole_lists(
     broken = np.isnan(log.weight) | (above != step) | (above != (above if place is None else place))
     whole = ~np.isin(list_number, list_number[broken])
     log, step = log.at(whole), step[whole].astype(np.int64)
-    before, weight = np.ones(len(step)), log.weight.copy()
+    weight = log.weight.copy()
     for number in range(1, int(step.max(initial=0)) + 1):
         here = np.flatnonzero(step == number)
-        before[here] = weight[here - 1]
-        weight[here] *= before[here]
-    return log._replace(weight=weight, before=before, place=step)
+        weight[here] *= weight[here - 1]
+    return log._replace(weight=weight, place=step)
 
 
 # ---------------------------------------------------------------------- does the log cover a policy's actions?

@@ -108,8 +108,7 @@ def doubly_robust(log: Decisions) -> np.ndarray:
     Of whole lists: the first term is weighted as the places above are, Σ_j w_{j-1} E_π[r̂] + w_j (r_j - r̂).
     """
     assert log.value_expected is not None and log.value_taken is not None
-    expected = log.value_expected if log.before is None else log.before * log.value_expected
-    return log.summed(expected + log.weight * (log.reward - log.value_taken))
+    return log.summed(log.before * log.value_expected + log.weight * (log.reward - log.value_taken))
 
 
 def self_normalised_doubly_robust(log: Decisions) -> np.ndarray:
@@ -118,8 +117,7 @@ def self_normalised_doubly_robust(log: Decisions) -> np.ndarray:
     Of whole lists both terms are normalised, place by place (Thomas and Brunskill 2016).
     """
     assert log.value_expected is not None and log.value_taken is not None
-    before = np.ones(len(log.weight)) if log.before is None else log.before
-    expected = _ratio(before, log.value_expected, log.places)
+    expected = _ratio(log.before, log.value_expected, log.places)
     return log.summed(expected + _ratio(log.weight, log.reward - log.value_taken, log.places))
 
 
