@@ -7,6 +7,7 @@ import pytest
 from measured import scores
 from scipy import stats
 
+from localpolicy.judge.bench import Pair
 from localpolicy.judge.claims import Claim, GateRules
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_ranks import gain_check, segment_check
@@ -127,7 +128,8 @@ def test_a_lead_is_corrected_for_the_columns():
 
 def test_a_gain_over_the_baseline_is_corrected_for_every_policy_and_column():
     evaluations = [two_columns("base", 0, 0), two_columns("a", 6, 4), two_columns("b", 5, 1)]
-    found = Comparison(evaluations, COLUMNS, [], data=None, candidates=[], references=[], baseline="base").gains
+    pairs = {each.name: Pair(each, evaluations[0]) for each in evaluations[1:]}
+    found = Comparison(evaluations, COLUMNS, [], None, [], [], "base", pairs).gains
     corrected = {(name, figure): one.holm_p for name, gains in found.items() for figure, one in gains.items()}
     assert all(corrected.pop((name, "AR@1")) == 1.0 for name in "ab"), "nobody earned anything: the last of the family"
     assert corrected == {

@@ -266,7 +266,7 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
     ],
 )
 def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
-    monkeypatch.setattr(import_module("localpolicy.judge.compare"), "measure", None)
+    monkeypatch.setattr(import_module("localpolicy.judge.bench"), "measure", None)
     with pytest.raises(ConfigError, match=said):
         compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.comparison import Comparison, Pair, like_with_like
-from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, window_of
-from localpolicy.measure.divergence import Reference
-from localpolicy.measure.evaluate import measure, settings_of, world_of
-from localpolicy.measure.evaluation import Evaluation
+from localpolicy.judge.bench import Bench, Pair
+from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run
+from localpolicy.measure.evaluate import world_of
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.metrics import AT_K, EvaluateConfig, metric, paid_events
-from localpolicy.measure.opening import open_all, open_candidate, open_likeliest, shared_seeds
-from localpolicy.measure.reward_model import ItemMeans
+from localpolicy.measure.opening import open_candidate, shared_seeds
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
-from localpolicy.model.baselines import BASELINES
-from localpolicy.model.recorded import people_of
 from localpolicy.simulation.truth import EPISODES, load_world
 
 
@@ -69,56 +64,46 @@ def compare(
     compared, others = [as_run(run) for run in as_list(runs)], [as_run(run) for run in as_list(against)]
     if not compared:
         raise RunError("nothing to compare: name at least one run.")
-    folders = {run.folder.resolve() for run in compared}
-    extra = [run for run in others if run.folder.resolve() not in folders]
-    split, taken = settings_of(config).split, BASELINES if baselines else ()
-    prepared, every = open_all([*compared, *extra], data, split=split, taken=taken, device=device)
-    people = people_of(candidate.policy for candidate in every)
-    references = every[len(compared) :] + [
-        candidate
-        for run, candidate in zip(compared, every, strict=False)
-        if run.folder.resolve() in {other.folder.resolve() for other in others}
-    ]
+    folders, named = ([run.folder.resolve() for run in these] for these in (compared, others))
+    extra = [run for run, folder in zip(others, named, strict=True) if folder not in folders]
+    bench = Bench.of([*compared, *extra], data, config, baselines=baselines, trained=True, device=device)
+    prepared, every, settings = bench.data, bench.opened, bench.config
+    candidates, references = every[: len(compared)], every[len(compared) :]
+    references += [each for folder, each in zip(folders, candidates, strict=True) if folder in named]
     if not others:
         estimates = [candidate for candidate in every if candidate.estimates_logging]
         # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
         seeds = Counter(estimate.origin.family for estimate in estimates)
         references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
-    # Of the first that was trained: a file of lists and a simple baseline have neither.
-    trained = next((candidate for candidate in every if candidate.facts), every[0])
-    settings, window = settings_of(config, trained), window_of(trained)
     tested = ("HR@20", "nDCG@20") if config is None else settings.metrics
     refuse_unknown(columns or (), {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, tested)
     # Every k is measured, and few are tested: with more columns each would need a larger difference.
     metrics = tuple(dict.fromkeys([*tested, *(column.rpartition(".")[2] for column in columns or ()), *AT_K]))
-    settings = settings.model_copy(update={"metrics": metrics})
-    candidates = every[: len(compared)]
+    bench = replace(bench, config=settings.model_copy(update={"metrics": metrics}))
     for run, beta in dials:
-        at = [each.folder.resolve() for each in compared].index(as_run(run).folder.resolve())
-        candidates.append(open_candidate(run, every[at].name, prepared, split=split, beta=beta, device=device))
-    if baselines:
-        candidates += [Candidate(name, fit(prepared), Reference(name, name)) for name, fit in BASELINES.items()]
+        name = candidates[folders.index(as_run(run).folder.resolve())].name
+        candidates.append(open_candidate(run, name, prepared, split=settings.split, beta=beta, device=device))
+    candidates += bench.simple() if baselines else []
     baseline = baseline_of(candidates, baseline)
     world_folder = world_of(prepared, world)
     built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
-    # One r̂ for all: a difference in value must be the policies', not their critics'.
-    rewards = ItemMeans.fit(prepared) if "propensity" in prepared[split].arrays else None
-    measured = partial(
-        measure, data=prepared, window=window, config=settings, imputation=imputed, values=rewards, people=people
-    )
     evaluations, notes = [], [note for each in every for note in each.notes]
     for candidate in candidates:
-        evaluation = measured(candidate, references=references)
+        evaluation = bench.measured(candidate, references, imputation=imputed)
         refuse_unknown(columns or (), evaluation.metrics, tested)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
         notes += shared_seeds(candidate, references)
-    pairs = _pairs(
-        candidates, evaluations, baseline,
-        lambda candidate: measured(open_likeliest(candidate, prepared, split=split, device=device)),
-    )  # fmt: skip
-    notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, split)]
+    pairs: dict[str, Pair] = {}
+    if baseline is not None:
+        base = [each.name for each in candidates].index(baseline)
+        pairs = {
+            each.name: bench.like_with_like(each, candidates[base], (found, evaluations[base]), imputation=imputed)
+            for each, found in zip(candidates, evaluations, strict=True)
+            if each.name != baseline
+        }
+    notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, settings.split)]
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in tested))
     group, _, name = evaluations[0].main.rpartition(".")
@@ -128,24 +113,6 @@ def compare(
     return Comparison(
         evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
     )
-
-
-def _pairs(
-    candidates: Sequence[Candidate],
-    evaluations: Sequence[Evaluation],
-    baseline: str | None,
-    likeliest: Callable[[Candidate], Evaluation],
-) -> dict[str, Pair]:
-    """The policies whose gain over the baseline is not taken between the two as they were kept."""
-    measured = {candidate.name: (candidate, each) for candidate, each in zip(candidates, evaluations, strict=True)}
-    if baseline is None:
-        return {}
-    base, of_base = measured.pop(baseline)
-    pairs = {
-        name: like_with_like(candidate, base, (evaluation, of_base), likeliest)
-        for name, (candidate, evaluation) in measured.items()
-    }
-    return {name: pair for name, pair in pairs.items() if pair.note or pair.refusal}
 
 
 def _selection_notes(pairs: Mapping[str, Pair], baseline: str | None) -> list[str]:

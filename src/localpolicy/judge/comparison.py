@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -11,16 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from localpolicy.data.store import Prepared
+from localpolicy.judge.bench import Pair
 from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor, noise_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
-from localpolicy.measure.opening import has_likeliest
 from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.measure.summary import COMPARED
 from localpolicy.results import Result
-from localpolicy.runs.baselines import is_baseline
-from localpolicy.runs.run import Run
 
 NAMED = 3  # policies in a summary
 
@@ -35,16 +33,6 @@ class FeatureGain(NamedTuple):
     tests: dict[str, Paired]  # of the figure that decides and of the likelihood; all such tests are one family
 
 
-@dataclass(frozen=True)
-class Pair:
-    """A new policy and the old one, on the same positions."""
-
-    new: Evaluation
-    old: Evaluation
-    note: str | None = None  # which weights are compared, where these are not the ones that were kept
-    refusal: str | None = None  # why no gain can be measured
-
-
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
     """Policies measured on the same positions."""
@@ -56,7 +44,7 @@ class Comparison(Result):
     candidates: list[Candidate] = field(repr=False)  # who was measured, in the order of `evaluations`
     references: list[Candidate] = field(repr=False)  # whom divergence is taken from
     baseline: str | None = None  # the policy that gains are taken over
-    pairs: Mapping[str, Pair] = field(default_factory=dict, repr=False)  # what a gain is taken between instead
+    pairs: Mapping[str, Pair] = field(default_factory=dict, repr=False)  # what its gain is taken between, by policy
     notes: tuple[str, ...] = ()  # what differs between those compared, in words
 
     def __getitem__(self, name: str) -> Evaluation:
@@ -93,24 +81,8 @@ class Comparison(Result):
         Figures are the columns and AR@1. All these tests are one family for Holm's correction. A policy has no gain
         where the comparison of the two is refused (`pairs`).
         """
-        if self.baseline is None:
-            return {}
-        base = self[self.baseline]
-        pairs = {
-            policy.name: self.pairs.get(policy.name, Pair(policy, base))
-            for policy in self.evaluations
-            if policy.name != self.baseline
-        }
-        values = {
-            (name, figure): (pair.new.values(figure)[0], *pair.old.values(figure))
-            for name, pair in pairs.items()
-            if pair.refusal is None
-            for figure in (*self.columns, "AR@1")
-        }
-        gains: dict[str, dict[str, Paired]] = {}
-        for (name, figure), test in paired_family(values).items():
-            gains.setdefault(name, {})[figure] = test
-        return gains
+        measured = {name: pair for name, pair in self.pairs.items() if pair.refusal is None}
+        return _tests(measured, (*self.columns, "AR@1"))
 
     @cached_property
     def feature_gains(self) -> list[FeatureGain]:
@@ -125,20 +97,12 @@ class Comparison(Result):
             alike = [other for other in bare if recipe[other] == recipe[name]]
             if config.model.features and alike:
                 rivals[name] = min(alike, key=lambda other: runs[other].train.seed != config.train.seed)
-        tests = paired_family(
-            {
-                (name, figure): (self[name].values(figure)[0], *self[other].values(figure))
-                for name, other in rivals.items()
-                for figure in (self.main, "logp")
-            }
-        )
+        tests = _tests({name: Pair(self[name], self[other]) for name, other in rivals.items()}, (self.main, "logp"))
         return [
-            FeatureGain(
-                name, other, list((model := runs[name].model).features), model.shuffle_features is not None,
-                {figure: tests[name, figure] for figure in (self.main, "logp")},
-            )
+            FeatureGain(name, other, list(model.features), model.shuffle_features is not None, tests[name])
             for name, other in rivals.items()
-        ]  # fmt: skip
+            for model in [runs[name].model]
+        ]
 
     @cached_property
     def floor(self) -> Estimate | None:
@@ -182,20 +146,17 @@ class Comparison(Result):
     @cached_property
     def predicts_truth(self) -> dict[str, float]:
         """Spearman's correlation over policies of each figure with the true J: would it have picked the best?"""
-        value = self.evaluations[0].off_policy
+        value, count = self.evaluations[0].off_policy, len(self.evaluations)
         names = ("true J", *self.columns, "AR@1", "logp", *([] if value is None else value.estimates))
-        rows = {name: [evaluation.row(name) for evaluation in self.evaluations] for name in names}
-        figures = {name: [row.mean for row in found if row is not None] for name, found in rows.items()}
-        figures = {name: means for name, means in figures.items() if len(means) == len(self.evaluations) >= 3}
-        if (truth := figures.pop("true J", None)) is None:
+        rows = {name: [row for each in self.evaluations if (row := each.row(name)) is not None] for name in names}
+        figures = {name: [row.mean for row in found] for name, found in rows.items() if len(found) == count >= 3}
+        truth = figures.pop("true J", [])
+        if not truth or np.ptp(truth) == 0:
             return {}
         from scipy import stats  # half a second, for worlds whose truth is known alone
 
-        return {
-            name: float(stats.spearmanr(values, truth).statistic)
-            for name, values in figures.items()
-            if np.ptp(values) > 0 and np.ptp(truth) > 0
-        }
+        differing = {name: values for name, values in figures.items() if np.ptp(values) > 0}
+        return {name: float(stats.spearmanr(values, truth).statistic) for name, values in differing.items()}
 
     def summary(self) -> str:
         """The policies in the order of the column that decides."""
@@ -237,40 +198,13 @@ class Comparison(Result):
         }
 
 
-# ---------------------------------------------------------------------- like with like
-
-# A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in purchase
-# nDCG, whatever trained them. So where two runs were kept by different figures, the weights of the best held-out
-# likelihood stand for both. Where these are missing there is no gain to speak of, and the reason is given.
-
-
-def like_with_like(
-    new: Candidate,
-    old: Candidate,
-    measured: tuple[Evaluation, Evaluation],
-    likeliest: Callable[[Candidate], Evaluation],
-) -> Pair:
-    """What was `measured` of the two, or else what `likeliest` measures of their likeliest weights."""
-    selected = [run for run in (new.run, old.run) if run is not None and not is_baseline(run.folder)]
-    if len(selected) < 2:
-        return Pair(*measured)  # a file of lists and a simple baseline have no epoch that a figure could pick
-    rules = [run.kept_by for run in selected]
-    if rules[0] == rules[1] or made_of(*selected):
-        return Pair(*measured)
-    why = (
-        f"the epoch of {new.name} was chosen by {rules[0]}, that of {old.name} by {rules[1]}, and choosing by a figure "
-        "raises that figure"
+def _tests(pairs: Mapping[str, Pair], figures: Sequence[str]) -> dict[str, dict[str, Paired]]:
+    """By name of a pair and figure: the new against the old. All of them are one family for Holm's correction."""
+    tests = paired_family(
+        {
+            (name, figure): (pair.new.values(figure)[0], *pair.old.values(figure))
+            for name, pair in pairs.items()
+            for figure in figures
+        }
     )
-    remedy = f"train both with one rule (--set train.select='{rules[0]}')"
-    without = next((run.folder.name for run in selected if not has_likeliest(run)), None)
-    if without is not None:
-        return Pair(
-            *measured, refusal=f"{why}. {without} has no weights kept by likelihood to compare instead: {remedy}"
-        )
-    note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
-    return Pair(likeliest(new), likeliest(old), note)
-
-
-def made_of(new: Run, old: Run) -> bool:
-    """Whether `new` is `old` and a critic: both sides then hold the same weights, and no figure chose between them."""
-    return old.manifest["policy_sha256"] in new.manifest.get("made_of", {}).values()
+    return {name: {figure: tests[name, figure] for figure in figures} for name in pairs}

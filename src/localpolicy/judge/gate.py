@@ -8,7 +8,7 @@ Rules are a small YAML file; each becomes one check.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,8 +17,8 @@ from typing import Any
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
+from localpolicy.judge.bench import Bench
 from localpolicy.judge.claims import Claim, Gate, GateRules, read_rules, rules_of
-from localpolicy.judge.comparison import Pair, like_with_like
 from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, choices_of, of_the_log
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
 from localpolicy.judge.gate_ranks import (
@@ -30,16 +30,13 @@ from localpolicy.judge.gate_ranks import (
     segment_check,
 )
 from localpolicy.judge.gate_value import baselines_by_value, value_check
-from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list, as_run, window_of
-from localpolicy.measure.evaluate import measure, settings_of
+from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import EvaluateConfig, Question, paid_events, question_of
-from localpolicy.measure.opening import open_all, open_likeliest, shared_seeds
-from localpolicy.measure.reward_model import ItemMeans
+from localpolicy.measure.opening import shared_seeds
 from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import AGREEMENT, LIKED
-from localpolicy.model.baselines import BASELINES, popularity
-from localpolicy.model.recorded import people_of
+from localpolicy.model.baselines import popularity
 
 __all__ = ["Gate", "GateRules", "gate", "read_rules"]
 
@@ -74,40 +71,25 @@ def gate(
         raise RunError("a gate needs what is deployed: name it with --against.")
     rules = rules_of(rules)
     by_log = isinstance(against[0], str | Path) and str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
-    runs = [as_run(like) for like in (run, *(against[1:] if by_log else against))]
-    split = settings_of(config).split
-    prepared, opened = open_all(
-        runs, data, split=split, beta=beta, taken=BASELINES if rules.baselines else (), device=device
-    )
-    candidate, *references = opened
+    runs = [run, *(against[1:] if by_log else against)]
+    bench = Bench.of(runs, data, config, baselines=rules.baselines, beta=beta, rules=rules.overlap, device=device)
+    prepared, split, (candidate, *references) = bench.data, bench.config.split, bench.opened
     old = None if by_log else references[0]
-    settings, people = settings_of(config, candidate), people_of(each.policy for each in opened)
-    # One r̂ for all: a difference in value must be the policies', not their critics'.
-    measured = partial(
-        measure, data=prepared, window=window_of(candidate), config=settings, rules=rules.overlap,
-        values=ItemMeans.fit(prepared), people=people,
-    )  # fmt: skip
-    likeliest = partial(open_likeliest, data=prepared, split=split, device=device)
-
-    def alike(by: Callable[..., Evaluation], deployed: Candidate, *pair: Evaluation) -> Pair:
-        return like_with_like(candidate, deployed, (pair[0], pair[1]), lambda other: by(likeliest(other)))
-
     # Divergence from a trained policy is meant: ranks of a file or of neighbours are no probabilities. Whatever figure
     # kept it, an estimate of the log is best by its weights of the best held-out likelihood.
-    estimates = [likeliest(each) for each in references if each.run is not None and each.run.started]
-    evaluation, deployed = measured(candidate, references=estimates), None if old is None else measured(old)
+    estimates = [bench.likeliest(each) for each in references if each.run is not None and each.run.started]
+    evaluation, deployed = bench.measured(candidate, estimates), None if old is None else bench.measured(old)
     question = _asked(prepared, split, candidate, old, rules)
     metric, chosen_because = deciding_metric(evaluation, rules)
     taken = {each.origin.objective for each in (candidate, *references[:1])}
-    simple = {name: fit for name, fit in BASELINES.items() if rules.baselines and name not in taken}
+    beside = bench.simple(but=taken) if rules.baselines else []
+    baselines = [bench.measured(each) for each in beside]
     shown = popularity(prepared, shown=True).log().numpy()  # what an estimate of the log is compared with
     popular = shown[evaluation.scores.item]
-    beside = [Candidate(name, fit(prepared), candidate.origin) for name, fit in simple.items()]
-    baselines = [measured(each) for each in beside]
     checks: list[Claim] = []
     by_value = by_log or question.kind == "value"
     if old is not None and deployed is not None:
-        pair = alike(measured, old, evaluation, deployed)
+        pair = bench.like_with_like(candidate, old, (evaluation, deployed))
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
         checks = [
             gain if pair.refusal is None else replace(gain, holds=None),
@@ -122,9 +104,10 @@ def gate(
         checks = [value, *_as_facts(checks, BY_RANK, "the value decides")]
         checks.append(baselines_by_value(evaluation, deployed, baselines, rules))
     elif question.kind == "rewards" and old is not None and deployed is not None and not both_imitate(candidate, old):
-        asked = partial(measured, unseen=prepared.kind == "interactions")
-        mine, theirs = asked(candidate, references=estimates), asked(old)
-        pair = alike(asked, old, mine, theirs)
+        unseen = prepared.kind == "interactions"
+        asked = partial(bench.measured, unseen=unseen)
+        mine, theirs = asked(candidate, estimates), asked(old)
+        pair = bench.like_with_like(candidate, old, (mine, theirs), unseen=unseen)
         every = (mine, pair.new, pair.old, *map(asked, beside))
         new, first, second, *rivals = (choices_of(each.name, each.scores) for each in every)
         log = of_the_log(new, {each.name for each in estimates if each.estimates_logging})
@@ -136,7 +119,7 @@ def gate(
         checks = [answer, *_as_facts(checks, BY_RANK, "ranks ask in part what was shown before"), beaten]
     else:
         checks.append(baselines_check(evaluation, baselines, metric, rules))
-    if any(each.leaks for each in opened[:2]):
+    if any(each.leaks for each in bench.opened[:2]):
         checks[0] = checks[0].in_doubt("One of the two was trained on some of these rows (see the notes)")
     checks += divergence_checks(evaluation.divergence, rules)
     if rules.reference_fit:
@@ -145,7 +128,7 @@ def gate(
         checks = _as_facts(checks, {check.figure for check in checks}, "there is nothing to decide")
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
     training = training_check(evaluation, popular, trained, rules)
-    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
+    notes = [*(note for each in bench.opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, split)]
     notes += [*([SELF_CHOSEN] if metric == LIKED else []), *evaluation.left_out]
     return Gate(

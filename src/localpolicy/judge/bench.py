@@ -1,0 +1,105 @@
+"""Policies opened on the same rows and measured there alike, and which of their weights a gain is taken between."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localpolicy.data.store import Prepared
+from localpolicy.measure.candidates import Candidate, RunLike, as_run, window_of
+from localpolicy.measure.decisions import OverlapRules
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.evaluate import measure, settings_of
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.opening import has_likeliest, open_all, open_likeliest
+from localpolicy.measure.reward_model import ItemMeans
+from localpolicy.model.baselines import BASELINES
+from localpolicy.model.recorded import people_of
+from localpolicy.runs.baselines import is_baseline
+from localpolicy.runs.run import Run
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A new policy and the old one, on the same positions."""
+
+    new: Evaluation
+    old: Evaluation
+    note: str | None = None  # which weights are compared, where these are not the ones that were kept
+    refusal: str | None = None  # why no gain can be measured
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Rows, the policies opened on them, and how each of these is measured."""
+
+    data: Prepared
+    opened: list[Candidate]
+    config: EvaluateConfig
+    alike: dict[str, Any]  # what `measure` is told of all of them
+    device: str
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[RunLike], data: Prepared | Path | str | None,
+        config: EvaluateConfig | Mapping[str, Any] | None, *, baselines: bool, trained: bool = False,
+        beta: float | None = None, rules: OverlapRules | None = None, device: str = "auto",
+    ) -> Bench:  # fmt: skip
+        """Open the runs, the first at `beta`. It says how sequences are cut; with `trained`, the first trained one."""
+        prepared, opened = open_all(
+            [as_run(run) for run in runs], data, split=settings_of(config).split, beta=beta,
+            taken=BASELINES if baselines else (), device=device,
+        )  # fmt: skip
+        # A file of lists and a simple baseline know nothing of windows.
+        first = next((each for each in opened if each.facts or not trained), opened[0])
+        # One r̂ for all: a difference in value must be the policies', not their critics'.
+        alike = {"window": window_of(first), "values": ItemMeans.fit(prepared), "rules": rules}
+        alike["people"] = people_of(each.policy for each in opened)
+        return cls(prepared, opened, settings_of(config, first), alike, device)
+
+    def measured(self, candidate: Candidate, references: Sequence[Candidate] = (), **more: Any) -> Evaluation:
+        """What is measured of one, by the options of `measure`."""
+        return measure(candidate, self.data, references, config=self.config, **self.alike, **more)
+
+    def likeliest(self, candidate: Candidate) -> Candidate:
+        """The same run with its weights of the best held-out likelihood."""
+        return open_likeliest(candidate, self.data, split=self.config.split, device=self.device)
+
+    def simple(self, *, but: Collection[str] = ()) -> list[Candidate]:
+        """The simple baselines."""
+        kept = {name: fit for name, fit in BASELINES.items() if name not in but}
+        return [Candidate(name, fit(self.data), Reference(name, name)) for name, fit in kept.items()]
+
+    def like_with_like(self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], **more: Any) -> Pair:
+        """What was measured of the two as they were `kept`, or else of their likeliest weights.
+
+        A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in
+        purchase nDCG, whatever trained them. So where two runs were kept by different figures, the weights of the best
+        held-out likelihood stand for both. Where these are missing there is no gain to speak of.
+        """
+        selected = [run for run in (new.run, old.run) if run is not None and not is_baseline(run.folder)]
+        if len(selected) < 2:
+            return Pair(*kept)  # a file of lists and a simple baseline have no epoch that a figure could pick
+        rules = [run.kept_by for run in selected]
+        if rules[0] == rules[1] or made_of(*selected):
+            return Pair(*kept)
+        why = (
+            f"the epoch of {new.name} was chosen by {rules[0]}, that of {old.name} by {rules[1]}, and choosing by a "
+            "figure raises that figure"
+        )
+        remedy = f"train both with one rule (--set train.select='{rules[0]}')"
+        without = next((run.folder.name for run in selected if not has_likeliest(run)), None)
+        if without is not None:
+            lacking = f"{without} has no weights kept by likelihood to compare instead"
+            return Pair(*kept, refusal=f"{why}. {lacking}: {remedy}")
+        note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
+        likeliest = [self.measured(self.likeliest(each), **more) for each in (new, old)]
+        return Pair(likeliest[0], likeliest[1], note)
+
+
+def made_of(new: Run, old: Run) -> bool:
+    """Whether `new` is `old` and a critic: both sides then hold the same weights, and no figure chose between them."""
+    return old.manifest["policy_sha256"] in new.manifest.get("made_of", {}).values()
