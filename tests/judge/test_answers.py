@@ -23,6 +23,7 @@ from localpolicy.judge.gate_answers import (
     of_the_log,
     together,
 )
+from localpolicy.judge.gate_ranks import ALIKE
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.types import Batch
 
@@ -34,6 +35,10 @@ def policy(name: str, logp: np.ndarray, reward: np.ndarray, ndcg: float = 0.5):
     """Each position is a sequence of its own, with ranks that vary a little."""
     ranks = ndcg + 0.05 * np.cos(np.arange(len(reward)))
     return Choices(name, logp, {}, reward, ranks, np.arange(len(reward)), False)
+
+
+def judged(choices: Choices, log: np.ndarray | None) -> Answers:
+    return answers(choices, log, RULES)
 
 
 def measured(*, events: list[str], event: list[int], ndcg: list[float], **columns: object):
@@ -72,7 +77,7 @@ def test_worth_and_number_of_answers_decide_together():
     old = policy("old", mu, reward)
 
     def asked(logp: np.ndarray, ndcg: float) -> Claim:
-        return answers_check(policy("new", logp, reward, ndcg), old, mu, GAIN, RULES)
+        return answers_check(judged(policy("new", logp, reward, ndcg), mu), judged(old, mu), GAIN, RULES)
 
     told = asked(dearer, 0.4)
     assert told.outcome == "yes" and "+30.0%" in told.because, "+50 % worth and -20 % of the ranks"
@@ -87,10 +92,17 @@ def test_worth_and_number_of_answers_decide_together():
     unsure, rarer = (asked(mu + np.log(noise / noise.mean()), ndcg) for ndcg in (0.5, 0.2))
     assert unsure.outcome == rarer.outcome == "cannot tell" and unsure.needed is not None
     assert rarer.needed is None and rarer.plain.endswith("and there may be fewer of them")
-    assert answers_check(policy("new", dearer, reward), old, None, GAIN, RULES).outcome == "cannot tell"
+    unweighted = judged(policy("new", dearer, reward), None)
+    blind = answers_check(unweighted, judged(old, None), GAIN, RULES)
+    assert blind.outcome == "cannot tell" and "give an mle run" in blind.because
+    assert baselines_by_answers(unweighted, [unweighted], RULES).outcome == "not asked"
     few, mu_few, dearer_few, _ = log(20)
-    short = answers_check(policy("new", dearer_few, few), policy("old", mu_few, few), mu_few, GAIN, RULES)
-    assert short.outcome == "cannot tell" and "too few" in short.because
+    short = [judged(policy(name, logp, few), mu_few) for name, logp in (("new", dearer_few), ("old", mu_few))]
+    found = answers_check(*short, GAIN, RULES)
+    assert found.outcome == "cannot tell" and "too few" in found.because
+    assert {each.unit for each in (found, told, torn, unsure, rarer)} == {"answers"}
+    alike = answers_check(*short, check("gain", "no", "", plain=ALIKE), RULES)
+    assert (alike.figure, alike.outcome) == ("reward per answer", "no")
 
 
 def test_what_nobody_answered_has_no_rank():
@@ -118,9 +130,9 @@ def test_what_came_of_an_item_counts_for_the_first_meeting():
 
 def test_of_answers_that_cost_fewer_are_better():
     reward, mu, *_ = log()
-    mine, theirs = (Answers(values - 2.0) for values in (reward, reward))
     old, new = policy("old", mu, reward), policy("new", mu, reward, 0.6)
-    assert together(new, old, mine, theirs, RULES).difference == pytest.approx(-0.1 / old.ranks.mean())
+    costly = [Answers(each, reward - 2.0) for each in (new, old)]
+    assert together(*costly, RULES).difference == pytest.approx(-0.1 / old.ranks.mean())
 
 
 def test_the_weights_are_by_all_estimates_of_the_log():
@@ -135,22 +147,24 @@ def test_the_weights_are_by_all_estimates_of_the_log():
 
 def test_a_baseline_blocks_by_both_figures_alone():
     reward, mu, dearer, _ = log()
-    new = policy("new", mu, reward)
+    new = judged(policy("new", mu, reward), mu)
     better, torn = policy("better", dearer, reward, 0.6), policy("torn", dearer, reward, 0.1)
-    found = baselines_by_answers(new, [better, better._replace(name="the same")], mu, RULES)
+    twins = [judged(each, mu) for each in (better, better._replace(name="the same"))]
+    found = baselines_by_answers(new, twins, RULES)
     assert found.outcome == "cannot tell" and found.instead is None, "it is far from what was shown: nobody knows"
     assert "better" in found.plain and "the same" not in found.because
-    assert baselines_by_answers(new, [torn], mu, RULES).outcome == "yes"
+    assert baselines_by_answers(new, [judged(torn, mu)], RULES).outcome == "yes"
     far = policy("far", np.where(np.arange(400) == 0, 0.0, -20.0), reward, 0.9)
-    alone = baselines_by_answers(new, [far], mu, RULES)
+    alone = baselines_by_answers(new, [judged(far, mu)], RULES)
     assert alone.outcome == "not asked" and "far" in alone.because
 
 
 def test_where_nobody_meets_anything_new_nothing_is_told():
     """Regulars who buy what they always buy: no row is a first meeting."""
     none = policy("π", np.empty(0), np.empty(0))
-    assert "effective sample of 0.0%" in answers(none, np.empty(0), RULES).refusal
-    assert answers_check(none, none, np.empty(0), GAIN, RULES).outcome == "cannot tell"
+    found = judged(none, np.empty(0))
+    assert "effective sample of 0.0%" in found.refusal
+    assert answers_check(found, found, GAIN, RULES).outcome == "cannot tell"
 
 
 class Again:

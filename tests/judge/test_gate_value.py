@@ -12,7 +12,7 @@ from gate_examples import made, small_config, valued
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, on_command_line
 from localpolicy.judge.gate import BY_RANK, GateRules, gate
-from localpolicy.judge.gate_value import baselines_by_value, family, value_check
+from localpolicy.judge.gate_value import baselines_by_value, value_check, value_tests
 from localpolicy.measure.estimators import Contributions, skewed
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
@@ -54,11 +54,13 @@ def test_intervals_of_several_differences_are_holms():
         name: Contributions(rng.normal(mean, 1, 400), np.arange(400), np.zeros(400), np.zeros(400))
         for name, mean in {"small": 0.01, "large": 1.0, "middle": 0.5}.items()
     }
-    found = family(gaps, 0.95)
+    found = value_tests(gaps, 0.95)
     for name, level in {"large": 0.05 / 3, "middle": 0.05 / 2, "small": 0.05}.items():
-        assert found[name] == pytest.approx(skewed(gaps[name], confidence=1 - level))
+        low, high = skewed(gaps[name], confidence=1 - level)
+        assert found[name].numbers == pytest.approx((gaps[name].mean, low, high, 400))
     alike = {name: gaps["small"] for name in ("one", "two")}
-    assert family(alike, 0.95)["two"] == pytest.approx(skewed(gaps["small"], confidence=1 - 0.05 / 2))
+    low, high = skewed(gaps["small"], confidence=1 - 0.05 / 2)
+    assert value_tests(alike, 0.95)["two"].numbers[1:3] == pytest.approx((low, high))
 
 
 def test_a_deployed_policy_far_from_the_log_is_not_the_log():
@@ -131,7 +133,7 @@ def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_pa
     config = {"min_history": 3}
     verdict = gate(lpi, against=[mle], config=config)
     assert verdict.answer == "deploy" and verdict.checks[0].figure == "value"
-    assert {check.outcome for check in verdict.checks if check.figure in BY_RANK[:-1]} == {"not asked"}
+    assert {check.outcome for check in verdict.checks if check.figure in BY_RANK} == {"not asked"}
     ranks = gate(lpi, against=[mle], config=config, rules=GateRules(metric="all.nDCG@20"))
     assert ranks.checks[0].figure == "gain" and ranks.checks[0].outcome != "not asked", (
         "a metric that was named decides"

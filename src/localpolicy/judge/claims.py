@@ -166,14 +166,11 @@ class GateRules(Settings):
 
 def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
     """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
+    if isinstance(rules, GateRules):
+        return rules
     if rules is None or isinstance(rules, Mapping):
         return GateRules.parse(rules or {}, prefix="rules: ")
-    return rules if isinstance(rules, GateRules) else read_rules(rules)
-
-
-def read_rules(path: Path | str) -> GateRules:
-    """Rules from a YAML file."""
-    path = Path(path)
+    path = Path(rules)
     if not path.is_file():
         raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
     content = read_yaml(path)

@@ -8,9 +8,8 @@ Rules are a small YAML file; each becomes one check.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.bench import Bench
-from localpolicy.judge.claims import Claim, Gate, GateRules, read_rules, rules_of
-from localpolicy.judge.gate_answers import answers_check, baselines_by_answers, choices_of, of_the_log
+from localpolicy.judge.claims import Claim, Gate, GateRules, rules_of
+from localpolicy.judge.gate_answers import by_answers
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
 from localpolicy.judge.gate_ranks import (
     agreement_check,
@@ -38,16 +37,13 @@ from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import AGREEMENT, LIKED
 from localpolicy.model.baselines import popularity
 
-__all__ = ["Gate", "GateRules", "gate", "read_rules"]
+__all__ = ["Gate", "GateRules", "gate"]
 
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
-BY_RANK = ("gain", "other events", "segments", "baselines")  # checks that ask where the log's items stand in the lists
+# Checks that ask where the log's items stand in the lists: whether the new policy shows what the old one showed. One
+# that earns more by moving away ranks these items lower: where the value decides, the two rules contradict each other.
+BY_RANK = ("gain", "other events", "segments")
 DAY = 86_400_000  # ms
-CONFOUNDED = (
-    "No propensities were logged: where people who answer more were shown other items, these items look better than "
-    "they are. Log with what probability each was shown, or test online",
-    "without propensities better items and people who answer more look alike",
-)
 
 
 def gate(
@@ -86,12 +82,12 @@ def gate(
     baselines = [bench.measured(each) for each in beside]
     shown = popularity(prepared, shown=True).log().numpy()  # what an estimate of the log is compared with
     popular = shown[evaluation.scores.item]
-    checks: list[Claim] = []
+    ranks: list[Claim] = []
     by_value = by_log or question.kind == "value"
     if old is not None and deployed is not None:
         pair = bench.like_with_like(candidate, old, (evaluation, deployed))
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
-        checks = [
+        ranks = [
             gain if pair.refusal is None else replace(gain, holds=None),
             events_check(evaluation, deployed, metric, paid_events(prepared), rules),
             *([agreement_check(evaluation, deployed, rules)] if metric == LIKED else []),
@@ -99,33 +95,21 @@ def gate(
             segment_check(evaluation, deployed, metric, rules),
             coverage_check(evaluation, deployed, rules),
         ]
+    why, decides, imitations = "", [], old is not None and candidate.origin.objective == old.origin.objective == "mle"
     if by_value:
-        value = value_check(evaluation, deployed, rules)
-        checks = [value, *_as_facts(checks, BY_RANK, "the value decides")]
-        checks.append(baselines_by_value(evaluation, deployed, baselines, rules))
-    elif question.kind == "rewards" and old is not None and deployed is not None and not both_imitate(candidate, old):
-        unseen = prepared.kind == "interactions"
-        asked = partial(bench.measured, unseen=unseen)
-        mine, theirs = asked(candidate, estimates), asked(old)
-        pair = bench.like_with_like(candidate, old, (mine, theirs), unseen=unseen)
-        every = (mine, pair.new, pair.old, *map(asked, beside))
-        new, first, second, *rivals = (choices_of(each.name, each.scores) for each in every)
-        log = of_the_log(new, {each.name for each in estimates if each.estimates_logging})
-        answer = answers_check(first, second, log, checks[0], rules)
-        beaten = baselines_by_answers(new, rivals, log, rules)
-        answer = answer if pair.refusal is None else answer.in_doubt(pair.refusal)
-        if prepared.kind == "impressions":
-            answer, beaten = answer.in_doubt(*CONFOUNDED), beaten.as_fact("no propensities were logged")
-        checks = [answer, *_as_facts(checks, BY_RANK, "ranks ask in part what was shown before"), beaten]
-    else:
-        checks.append(baselines_check(evaluation, baselines, metric, rules))
+        why, decides = "the value decides", [value_check(evaluation, deployed, rules)]
+        beaten = baselines_by_value(evaluation, deployed, baselines, rules)
+    elif old is not None and question.kind == "rewards" and not imitations:
+        answer, beaten = by_answers(bench, candidate, old, estimates, beside, ranks[0], rules)
+        why, decides = "ranks ask in part what was shown before", [answer]
+    else:  # of two imitations the better one is told by ranks
+        beaten = baselines_check(evaluation, baselines, metric, rules)
+    checks = [*decides, *(each.as_fact(why) if decides and each.figure in BY_RANK else each for each in ranks), beaten]
     if any(each.leaks for each in bench.opened[:2]):
         checks[0] = checks[0].in_doubt("One of the two was trained on some of these rows (see the notes)")
     checks += divergence_checks(evaluation.divergence, rules)
     if rules.reference_fit:
         checks.append(reference_fit_check(evaluation, popular, prepared.n_items, rules))
-    if question.kind == "nothing":
-        checks = _as_facts(checks, {check.figure for check in checks}, "there is nothing to decide")
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
     training = training_check(evaluation, popular, trained, rules)
     notes = [*(note for each in bench.opened for note in each.notes), *shared_seeds(candidate, references)]
@@ -158,11 +142,6 @@ def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate
     return question
 
 
-def both_imitate(new: Candidate, old: Candidate) -> bool:
-    """Whether both estimate the policy that wrote the log: the better imitation of the two is told by ranks."""
-    return new.origin.objective == old.origin.objective == "mle"
-
-
 def extended(new: Candidate, old: Candidate) -> bool:
     """Whether one is the other with more items (`lpi extend`), or both come from one run."""
     runs = [each.run for each in (new, old) if each.run is not None and each.run.started]
@@ -176,15 +155,6 @@ def two_seeds(new: Candidate, old: Candidate) -> bool:
     mine, theirs = new.origin.family, old.origin.family
     alike = mine is not None and mine == theirs and new.beta == old.beta
     return alike and new.facts.get(DATA) is not None and new.facts.get(DATA) == old.facts.get(DATA)
-
-
-def _as_facts(checks: Sequence[Claim], names: Collection[str], why: str) -> list[Claim]:
-    """The same, with those of these names as facts that refuse nothing.
-
-    Ranks ask whether the new policy shows what the old one showed. A policy that earns more by moving away ranks the
-    log's items lower: where the value decides, the two rules would contradict each other.
-    """
-    return [check.as_fact(why) if check.figure in names and check.asked else check for check in checks]
 
 
 def log_days(data: Prepared) -> float | None:

@@ -30,13 +30,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
+from localpolicy.judge.bench import Bench
 from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, GateRules, check
-from localpolicy.judge.gate_ranks import outcome_of, too_few, would_tell
+from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few
+from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
 from localpolicy.measure.estimate import mean_estimate, sequences_of
 from localpolicy.measure.off_policy import CAP
@@ -45,8 +48,18 @@ from localpolicy.measure.summary import Scores
 
 NAME = "reward per answer"
 RANKS, SMALL = "nDCG@20", 1e-12
-ALIKE = "the two rank everything alike"
+UNKNOWN = "what its answers would be worth cannot be told from this log"
+NO_ESTIMATE = "no estimate of the policy that wrote the log to weight by: give an mle run with --against"
+WORTH = {
+    "yes": "its answers would be worth more", "no": "its answers would be worth no more",
+    "lower": "its answers would be worth no more", "cannot tell": "its answers would not significantly be worth more",
+}  # fmt: skip
 FIRST = " to items that the person had not met before (what came of it until it was met again counts for the first row)"
+CONFOUNDED = (
+    "No propensities were logged: where people who answer more were shown other items, these items look better than "
+    "they are. Log with what probability each was shown, or test online",
+    "without propensities better items and people who answer more look alike",
+)
 
 
 class Choices(NamedTuple):
@@ -62,8 +75,9 @@ class Choices(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Values whose mean is the reward per answer [n], or why there is none."""
+    """A policy's choices, and values whose mean is the reward per answer [n]; or why there are none."""
 
+    choices: Choices
     values: np.ndarray
     refusal: str = ""
 
@@ -108,18 +122,21 @@ def snips(choices: Choices, logp_log: np.ndarray) -> np.ndarray:
     return np.asarray(value + weight * (choices.reward - value) / weight.mean())
 
 
-def answers(choices: Choices, logp_log: np.ndarray, rules: GateRules) -> Answers:
+def answers(choices: Choices, logp_log: np.ndarray | None, rules: GateRules) -> Answers:
     """The reward per answer, or why this log does not say it."""
+    none = np.empty(0)
+    if logp_log is None:
+        return Answers(choices, none, NO_ESTIMATE)
     weight = weights(choices, logp_log)
     share = effective_sample(weight) / max(len(weight), 1)
     if not share >= rules.min_effective_share:
         said = f"effective sample of {share:.1%} of the answers; {rules.min_effective_share:.0%} are needed"
-        return Answers(np.empty(0), f"the log says too little of {choices.name}: {said}")
+        return Answers(choices, none, f"the log says too little of {choices.name}: {said}")
     mean = mean_estimate(weight, choices.sequence)
     if abs(mean.mean - 1) > max(rules.overlap.max_bias, 4 * mean.se):
         said = f"the mean of π/μ̂ is {mean.mean:.2f} ± {mean.se:.2f}, and should be 1"
-        return Answers(np.empty(0), f"the estimate of the log is too poor to weight {choices.name} by: {said}")
-    return Answers(snips(choices, logp_log))
+        return Answers(choices, none, f"the estimate of the log is too poor to weight {choices.name} by: {said}")
+    return Answers(choices, snips(choices, logp_log))
 
 
 def of_the_log(choices: Choices, estimates: Collection[str]) -> np.ndarray | None:
@@ -131,57 +148,46 @@ def of_the_log(choices: Choices, estimates: Collection[str]) -> np.ndarray | Non
     return np.asarray(np.logaddexp.reduce(among) - math.log(len(among)))
 
 
-def together(new: Choices, old: Choices, mine: Answers, theirs: Answers, rules: GateRules) -> Paired:
+def together(new: Answers, old: Answers, rules: GateRules) -> Paired:
     """The relative gain in the reward per answer and that in the nDCG of all answers, added up."""
-    worth, found = float(theirs.values.mean()), max(float(old.ranks.mean()), SMALL)
+    worth, found = float(old.values.mean()), max(float(old.choices.ranks.mean()), SMALL)
     first, second = (
-        each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * ranks / found  # more of a loss is a loss
-        for each, ranks in zip((mine, theirs), (new.ranks, old.ranks), strict=True)
+        each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * each.choices.ranks / found
+        for each in (new, old)  # more of a loss is a loss
     )
-    return paired(first, second, new.sequence, confidence=rules.confidence)
+    return paired(first, second, new.choices.sequence, confidence=rules.confidence)
 
 
-def answers_check(new: Choices, old: Choices, log: np.ndarray | None, gain: Claim, rules: GateRules) -> Claim:
+def answers_check(new: Answers, old: Answers, gain: Claim, rules: GateRules) -> Claim:
     """The reward per answer gains significantly, and so do worth and number of answers together."""
     if gain.plain == ALIKE:
         return replace(gain, figure=NAME, rule=CHECKS[NAME][0], claim=CHECKS[NAME][1])
-    unsure = "what its answers would be worth cannot be told from this log"
-    if log is None:
-        reason = "no estimate of the policy that wrote the log to weight by: give an mle run with --against"
-        return check(NAME, "cannot tell", reason, plain=unsure)
-    mine, theirs, clusters = answers(new, log, rules), answers(old, log, rules), new.sequence
-    if mine.refusal or theirs.refusal:
-        return check(NAME, "cannot tell", mine.refusal or theirs.refusal, n=len(clusters), plain=unsure)
-    test = paired(mine.values, theirs.values, clusters, confidence=rules.confidence)
-    both = together(new, old, mine, theirs, rules)
-    base = float(theirs.values.mean())
+    mine, theirs, clusters = new.choices, old.choices, new.choices.sequence
+    if refusal := new.refusal or old.refusal:
+        return check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN)
+    test, both = paired(new.values, old.values, clusters, confidence=rules.confidence), together(new, old, rules)
+    base, few, words = float(old.values.mean()), too_few(clusters, rules), WORTH
     reason = (
-        f"{base:.4f} -> {mine.values.mean():.4f} by weights π/μ̂: gain {test.difference:+.4f}, {rules.confidence:.0%} "
-        f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers{FIRST if new.first else ''}; its lower "
+        f"{base:.4f} -> {new.values.mean():.4f} by weights π/μ̂: gain {test.difference:+.4f}, {rules.confidence:.0%} "
+        f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers{FIRST if mine.first else ''}; its lower "
         f"end must be above {rules.min_gain:g}. With the nDCG@20 of all answers, for how many there would be "
-        f"({old.ranks.mean():.4f} -> {new.ranks.mean():.4f}): {both.difference:+.1%}, "
+        f"({theirs.ranks.mean():.4f} -> {mine.ranks.mean():.4f}): {both.difference:+.1%}, "
         f"interval {both.low:+.1%} to {both.high:+.1%}"
     )
-    if (few := too_few(clusters, rules)) is not None:
-        plain = f"{sequences_of(clusters)} sequences are too few"
-        return check(NAME, "cannot tell", reason + few[1], *test.numbers, few[0], plain=plain)
-    outcome, told = outcome_of(test.low, test.high, base, rules)
-    least = rules.min_gain / max(abs(base), SMALL)
-    if (outcome == "yes" and both.low <= least) or (outcome == "no" and test.high < 0 <= both.high):
-        more, fewer = ("more", "fewer") if outcome == "yes" else ("less", "more")
+    if few is not None:
+        words = WORTH | {"cannot tell": f"{sequences_of(clusters)} sequences are too few"}
+    claim = gain_claim(NAME, test, base, reason, words, rules, few=few, unit="answers")
+    told, least = claim.outcome, rules.min_gain / max(abs(base), SMALL)
+    if (told == "yes" and both.low <= least) or (told == "no" and test.high < 0 <= both.high):
+        more, fewer = ("more", "fewer") if told == "yes" else ("less", "more")
         plain = f"its answers may be worth {more}, but there may be {fewer} of them, and such a log does not tell which"
-        return check(NAME, "cannot tell", reason, *test.numbers, plain=plain)
-    said = {"yes": "its answers would be worth more", "no": "its answers would be worth no more"}
-    plain, needed = said.get(outcome, "its answers would not significantly be worth more"), None
-    if outcome == "cannot tell" and both.high < 0:  # more of such a log would hardly turn this into a yes
-        plain += ", and there may be fewer of them"
-    elif outcome == "cannot tell":
-        wanted = max(test.difference, rules.smallest_gain * abs(base)) - rules.min_gain
-        needed, told = would_tell(test, wanted, rules, unit="answers")
-    return check(NAME, outcome, reason + told, *test.numbers, needed, plain=plain, unit="answers")
+        return replace(claim, holds=None, because=reason, plain=plain)
+    if told == "cannot tell" and few is None and both.high < 0:  # more of such a log would hardly turn this into a yes
+        return replace(claim, because=reason, needed=None, plain=f"{claim.plain}, and there may be fewer of them")
+    return claim
 
 
-def baselines_by_answers(new: Choices, baselines: Sequence[Choices], log: np.ndarray | None, rules: GateRules) -> Claim:
+def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: GateRules) -> Claim:
     """No simple baseline's answers would significantly be worth more, alone and with their number.
 
     One that does keeps the new policy from being deployed, and is not put in its place: it is far from what was shown,
@@ -189,31 +195,43 @@ def baselines_by_answers(new: Choices, baselines: Sequence[Choices], log: np.nda
     """
     if not baselines:
         return LEFT_OUT
-    mine = None if log is None else answers(new, log, rules)
-    if log is None or mine is None or mine.refusal:
+    if new.refusal:
         return check("baselines", "not asked", "what the new policy's answers would be worth is not known")
-    # Among items not met before the last item says what popularity says.
-    distinct = [each for number, each in enumerate(baselines)
-                if not any(np.array_equal(each.logp, other.logp) for other in baselines[:number])]  # fmt: skip
-    known = {each.name: (each, found) for each in distinct if not (found := answers(each, log, rules)).refusal}
-    unknown = [each.name for each in distinct if each.name not in known]
+    distinct: dict[bytes, Answers] = {}
+    for each in baselines:  # among items not met before the last item says what popularity says
+        distinct.setdefault(each.choices.logp.tobytes(), each)
+    known = {each.choices.name: each for each in distinct.values() if not each.refusal}
+    unknown = [each.choices.name for each in distinct.values() if each.refusal]
     refused = f"Not judged, since the log says too little of their answers: {', '.join(unknown)}" if unknown else ""
     if not known:
         return check("baselines", "not asked", refused)
-    tests = {name: (mine.values, found.values, new.sequence) for name, (_, found) in known.items()}
-    told = paired_family(tests, confidence=rules.confidence)
-    best = min(told, key=lambda name: told[name].difference)
-    figures = ", ".join(f"{name} {found.values.mean():.4f}" for name, (_, found) in known.items())
-    test = told[best]
-    reason = (
-        f"{NAME} {mine.values.mean():.4f} against {figures}; against {best} {test.difference:+.4f} ({test.low:+.4f} to "
-        f"{test.high:+.4f})"
-    )
-    reason = ". ".join(filter(None, [reason, refused]))
-    for name in sorted(told, key=lambda name: told[name].difference):
-        baseline, found = known[name]
-        if told[name].sign < 0 and together(baseline, new, found, mine, rules).sign > 0:
+    values = {name: (new.values, each.values, new.choices.sequence) for name, each in known.items()}
+    tests = paired_family(values, confidence=rules.confidence)
+    means = {name: float(each.values.mean()) for name, each in known.items()}
+    best, reason = best_baseline(NAME, float(new.values.mean()), means, tests)
+    reason, numbers = ". ".join(filter(None, [reason, refused])), tests[best].numbers
+    for name in sorted(tests, key=lambda name: tests[name].difference):
+        if tests[name].sign < 0 and together(known[name], new, rules).sign > 0:
             plain = f"answers to the simple baseline {name} may be worth more: try both online"
-            return check("baselines", "cannot tell", f"{reason}: {plain}", *test.numbers, plain=plain)
+            return check("baselines", "cannot tell", f"{reason}: {plain}", *numbers, plain=plain)
     plain = "no simple baseline's answers would significantly be worth more"
-    return check("baselines", "yes", reason, *test.numbers, plain=plain)
+    return check("baselines", "yes", reason, *numbers, plain=plain)
+
+
+def by_answers(
+    bench: Bench, new: Candidate, old: Candidate, estimates: Sequence[Candidate], beside: Sequence[Candidate],
+    gain: Claim, rules: GateRules,
+) -> tuple[Claim, Claim]:  # fmt: skip
+    """The two checks of `new` against `old` and the baselines `beside` it, with weights by `estimates` of the log."""
+    unseen = bench.data.kind == "interactions"
+    asked = partial(bench.measured, unseen=unseen)
+    mine = asked(new, estimates)
+    pair = bench.like_with_like(new, old, (mine, asked(old)), unseen=unseen)
+    every = [choices_of(each.name, each.scores) for each in (mine, pair.new, pair.old, *map(asked, beside))]
+    log = of_the_log(every[0], {each.name for each in estimates if each.estimates_logging})
+    kept, first, second, *rivals = (answers(each, log, rules) for each in every)
+    answer, beaten = answers_check(first, second, gain, rules), baselines_by_answers(kept, rivals, rules)
+    answer = answer if pair.refusal is None else answer.in_doubt(pair.refusal)
+    if bench.data.kind == "impressions":
+        return answer.in_doubt(*CONFOUNDED), beaten.as_fact("no propensities were logged")
+    return answer, beaten

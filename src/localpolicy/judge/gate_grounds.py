@@ -7,7 +7,8 @@ the file, or of the clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from localpolicy.data.times import FEWEST_STEPS, seems_sorted
 from localpolicy.errors import ConfigError
 from localpolicy.judge.claims import Claim, GateRules, Outcome, check
 from localpolicy.measure.divergence import Divergence
+from localpolicy.measure.estimate import Interval
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question, question_of
 from localpolicy.measure.significance import paired
@@ -27,12 +29,10 @@ CLOSE = 0.05  # nats: a reference this close to the likelihood of the propensiti
 
 def without_grounds(checks: Sequence[Claim], data: Prepared, training: Claim | None, question: Question) -> list[Claim]:
     """The same, or what takes away the ground from them, with all of them as facts that refuse nothing."""
-    doubt = (
-        None if question.kind == "nothing" else order_check(data) or (training if question.kind != "value" else None)
-    )
-    if doubt is None:
-        return list(checks)
-    return [doubt, *(each.as_fact(doubt.plain) for each in checks)]
+    if question.kind == "nothing":
+        return [each.as_fact("there is nothing to decide") for each in checks]
+    doubt = order_check(data) or (training if question.kind != "value" else None)
+    return list(checks) if doubt is None else [doubt, *(each.as_fact(doubt.plain) for each in checks)]
 
 
 def order_check(data: Prepared) -> Claim | None:
@@ -86,7 +86,7 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
 
     Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, even if that is uniform.
     """
-    scores, (tests, reasons), beaten_by = new.scores, ({}, []), set()
+    scores, reasons, poor = new.scores, [], {}
     for name, logp in scores.logp_reference.items():
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
@@ -95,24 +95,20 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
         if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
             true = np.log(scores.propensity[known])
             learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
-        tests[name] = learned
         if not learned:
-            beaten_by.add("popularity" if over_uniform.low > 0 else "chance")
+            poor[name] = "popularity" if over_uniform.low > 0 else "chance"
         reasons.append(
             f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
             f"{popularity.mean():.3f} (n {len(logp):,})"
         )
-    if not tests:
+    if not reasons:
         return check("reference fit", "not asked", "no reference to measure the distance from")
-    if all(tests.values()):
-        return check("reference fit", "yes", "; ".join(reasons), n=len(scores))
-    bad, what = ", ".join(name for name, learned in tests.items() if not learned), " or ".join(sorted(beaten_by))
-    reason = (
-        f"{'; '.join(reasons)}. {bad} predicts the log no better than {what}, so no distance can be measured from it: "
-        "train it longer"
-    )
-    plain = f"a reference predicts the log no better than {what}, so no distance can be measured from it"
-    return check("reference fit", "cannot tell", reason, n=len(scores), plain=plain)
+    said, plain = "; ".join(reasons), ""
+    if poor:
+        worse = f"predicts the log no better than {' or '.join(sorted(set(poor.values())))}"
+        plain = f"a reference {worse}, so no distance can be measured from it"
+        said += f". {', '.join(poor)} {worse}, so no distance can be measured from it: train it longer"
+    return check("reference fit", "cannot tell" if poor else "yes", said, n=len(scores), plain=plain)
 
 
 def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Claim]:
@@ -122,38 +118,35 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
         reason = "no reference estimates the logging policy: give an mle run with --against"
         plain = "its distance from the log is not known"
         return [check("divergence", "cannot tell" if asked else "not asked", reason, plain=plain)]
-    js = divergence.js.overall
+    js, budget, most = divergence.js.overall, rules.max_js, rules.max_floor_ratio
     floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
     beside = (
         "noise floor not known (give a second reference of another seed)" if floor is None else f"floor {floor:.4f}"
     )
     names = ", ".join(reference.name for reference in divergence.references)
-    if rules.max_js is not None and floor is not None and rules.max_js < floor:
+    if budget is not None and floor is not None and budget < floor:
         raise ConfigError(
-            f"max_js: a budget of {rules.max_js:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
+            f"max_js: a budget of {budget:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
             "copy of the deployed policy would fail it. Raise the budget."
         )
-    low, high = js.mean - 1.96 * js.se, js.mean + 1.96 * js.se
-    reason = f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}"
-    if rules.max_js is None:
-        outcome: Outcome = "not asked"
-        reason += "; no budget set (max_js)"
-    else:
-        outcome = "yes" if high <= rules.max_js else "no" if low > rules.max_js else "cannot tell"
-        reason += f"; budget {rules.max_js:g}"
+    _, low, high = astuple(Interval.from_estimate(js))
+    outcome: Outcome = "not asked"
+    if budget is not None:
+        outcome = "yes" if high <= budget else "no" if low > budget else "cannot tell"
+    reason = (
+        f"JS {js.mean:.4f} ({low:.4f} to {high:.4f}, n {js.n:,}) from {names}; {beside}; "
+        f"{'no budget set (max_js)' if budget is None else f'budget {budget:g}'}"
+    )
     plain = f"it {'moves' if outcome == 'no' else 'may move'} further from the log than the budget allows"
     checks = [check("divergence", outcome, reason, js.mean, low, high, js.n, plain=plain)]
-    if rules.max_floor_ratio is not None:
-        ratio = divergence.above_floor
-        if ratio is None:
-            reason = f"{beside}, and max_floor_ratio asks for it"
-            plain = "the noise floor is not known"
-            checks.append(check("divergence over floor", "cannot tell", reason, plain=plain))
-        else:
-            reason = f"{ratio:.1f} times the floor; at most {rules.max_floor_ratio:g}"
-            within: Outcome = "yes" if ratio <= rules.max_floor_ratio else "no"
-            plain = f"it moves {ratio:.1f} times as far from the log as noise does"
-            checks.append(check("divergence over floor", within, reason, ratio, n=js.n, plain=plain))
+    if most is not None and (ratio := divergence.above_floor) is None:
+        reason, plain = f"{beside}, and max_floor_ratio asks for it", "the noise floor is not known"
+        checks.append(check("divergence over floor", "cannot tell", reason, plain=plain))
+    elif most is not None and ratio is not None:
+        reason = f"{ratio:.1f} times the floor; at most {most:g}"
+        plain = f"it moves {ratio:.1f} times as far from the log as noise does"
+        within: Outcome = "yes" if ratio <= most else "no"
+        checks.append(check("divergence over floor", within, reason, ratio, n=js.n, plain=plain))
     return checks
 
 
@@ -183,31 +176,25 @@ def sorted_by(data: Prepared) -> str | None:
     """
     if "time" in data["train"].arrays:
         return None
-    ids = data.catalogue["item_id"].to_numpy(zero_copy_only=False)
-    asked: dict[str, Callable[[Split], np.ndarray]] = {"item_id": lambda part: _places(ids)[part.arrays["item"]]}
-    if question_of(data).kind == "liking":
-        asked["reward"] = lambda part: np.asarray(part.arrays["reward"])
-    for ours, values_of in asked.items():
-        parts = [data[name] for name in data.whole_splits]
-        if seems_sorted(*_steps(parts, [values_of(part) for part in parts])):
+    ids, parts = data.catalogue["item_id"].to_numpy(zero_copy_only=False), [data[name] for name in data.whole_splits]
+    item, reward = (np.concatenate([part.arrays[name] for part in parts]) for name in ("item", "reward"))
+    asked = {"item_id": _places(ids)[item]} | ({"reward": reward} if question_of(data).kind == "liking" else {})
+    for ours, values in asked.items():
+        if seems_sorted(*_steps(parts, values)):
             columns = data.manifest["settings"].get("columns", {})
             return str(columns.get(ours) or columns.get("event" if ours == "reward" else ours) or ours)
     return None
 
 
-def _steps(parts: Sequence[Split], values: Sequence[np.ndarray]) -> tuple[int, float, float]:
+def _steps(parts: Sequence[Split], values: np.ndarray) -> tuple[int, float, float]:
     """Steps between rows of a sequence that differ, the share of them that goes up, and how far they reach."""
-    every = np.sort(np.concatenate(values))
-    steps = ups = sequences = 0
-    reach = 0.0
-    for part, value in zip(parts, values, strict=True):
-        starts = np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 1]
-        ends = np.asarray(part.offsets[1:])[np.diff(part.offsets) > 1] - 1
-        moved = np.diff(value, prepend=value[:1])[_within(part)]
-        steps, ups = steps + int((moved != 0).sum()), ups + int((moved > 0).sum())
-        first, last = (np.searchsorted(every, value[rows]) / len(every) for rows in (starts, ends))
-        sequences, reach = sequences + len(starts), reach + float(np.abs(last - first).sum())
-    return steps, ups / max(steps, 1), reach / max(sequences, 1)
+    moved = np.diff(values, prepend=values[:1])[np.concatenate([_within(part) for part in parts])]
+    steps, ups = int((moved != 0).sum()), int((moved > 0).sum())
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    ends, several = np.cumsum(lengths) - 1, lengths > 1
+    places = np.searchsorted(np.sort(values), values) / len(values)
+    reach = np.abs(places[ends[several]] - places[(ends - lengths + 1)[several]])
+    return steps, ups / max(steps, 1), float(reach.mean()) if len(reach) else 0.0
 
 
 def _within(part: Split) -> np.ndarray:

@@ -9,32 +9,11 @@ import numpy as np
 
 from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
 from localpolicy.measure.estimate import ENOUGH, more_needed, sequences_of
-from localpolicy.measure.estimators import Contributions
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired, Values, paired, paired_family
 from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
 
-
-def outcome_of(low: float, high: float, deployed: float, rules: GateRules) -> tuple[Outcome, str]:
-    """Whether a gain with this interval is worth a deployment; and why not, in words.
-
-    No where all of it lies below `smallest_gain` of the deployed figure, however significant it is; yes where it lies
-    above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
-    """
-    smallest = max(rules.min_gain, rules.smallest_gain * abs(deployed))
-    too_little = high < max(smallest, rules.min_gain + 1e-12)
-    if low > rules.min_gain and not (too_little and rules.min_gain >= 0):
-        return "yes", ""
-    if too_little:
-        return "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
-    return "cannot tell", ""
-
-
-def in_words(outcome: Outcome, low: float, high: float, words: Mapping[str, str], rules: GateRules) -> str:
-    """That outcome by its word: a loss is `lower`, and a gain may be too small."""
-    if outcome != "no":
-        return words[outcome]
-    return words["lower" if high < 0 else "no"] + (" by as much as is worth having" if low > rules.min_gain else "")
+ALIKE = "the two rank everything alike"
 
 
 def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
@@ -46,9 +25,7 @@ def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
     return needed, f". {sequences} sequences are too few for a verdict (least: {rules.min_sequences})"
 
 
-def would_tell(
-    found: Paired | Contributions, gain: float, rules: GateRules, *, unit: str = "positions"
-) -> tuple[int | None, str]:
+def would_tell(found: Paired, gain: float, rules: GateRules, *, unit: str = "positions") -> tuple[int | None, str]:
     """How many would tell a difference of `gain` from none, and that in words; None where these should have told."""
     needed = more_needed(found, gain, confidence=rules.confidence)
     if needed is None or needed <= found.n:
@@ -56,34 +33,60 @@ def would_tell(
     return needed, f". About {needed:,} {unit} would tell"
 
 
+def gain_claim(
+    name: str, test: Paired, old: float, reason: str, words: Mapping[str, str], rules: GateRules, *,
+    few: tuple[int, str] | None = None, unit: str = "positions", unknown: float = 0.0,
+) -> Claim:  # fmt: skip
+    """Whether a gain over the `old` figure is worth a deployment: `words` says by outcome what came of it.
+
+    No where all of its interval lies below `smallest_gain` of the old figure, however significant it is; yes where it
+    lies above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
+    """
+    smallest = max(rules.min_gain, rules.smallest_gain * abs(old))
+    too_little = test.high < max(smallest, rules.min_gain + 1e-12)
+    outcome: Outcome = "cannot tell"
+    needed, told, plain = None, "", words["cannot tell"]
+    if few is not None:
+        needed, told = few
+    elif test.low > rules.min_gain and not (too_little and rules.min_gain >= 0):
+        outcome, plain = "yes", words["yes"]
+    elif too_little:
+        outcome, told = "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
+        plain = words["lower" if test.high < 0 else "no"]
+        plain += " by as much as is worth having" if test.low > rules.min_gain else ""
+    else:
+        needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain - unknown, rules, unit=unit)
+    return check(name, outcome, reason + told, *test.numbers, needed, plain=plain, unit=unit)
+
+
+def best_baseline(
+    figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], more: str = ""
+) -> tuple[str, str]:
+    """The baseline that a policy is least above, and the figures of all of them in words."""
+    best = min(tests, key=lambda name: tests[name].difference)
+    means, test = ", ".join(f"{name} {mean:.4f}" for name, mean in theirs.items()), tests[best]
+    interval = f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}{more})"
+    return best, f"{figure} {mine:.4f} against {means}; against {best} {interval}"
+
+
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:
     """The lower end of the paired gain's interval is above `min_gain`; `said` is what must be known of the two."""
-    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
+    mine, old, clusters = new.values(name)[0], *deployed.values(name)
     if not len(mine):
         return check("gain", "cannot tell", unmeasured(name), n=0, plain=f"no row can be judged by {name}")
-    test = paired(mine, old, clusters, confidence=rules.confidence)
-    sequences, smallest = sequences_of(clusters), max(rules.min_gain, rules.smallest_gain * float(old.mean()))
-    words = gain_words(name)
+    test, sequences = paired(mine, old, clusters, confidence=rules.confidence), sequences_of(clusters)
+    over, note = f"over {test.n:,} positions of {sequences:,} sequences", f". Note: {said}" if said else ""
+    if np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
+        reason = f"{name} {old.mean():.4f} of both, {over}. The two rank everything alike: nothing would change{note}"
+        return check("gain", "no", reason, 0.0, n=test.n, plain=ALIKE)
     reason = (
         f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
-        f"{test.low:+.4f} to {test.high:+.4f} over {test.n:,} positions of {sequences:,} sequences; its lower end must "
-        f"be above {rules.min_gain:g}" + (f". Note: {said}" if said else "")
+        f"{test.low:+.4f} to {test.high:+.4f} {over}; its lower end must be above {rules.min_gain:g}{note}"
     )
     if rules.min_sequences <= sequences < ENOUGH:
         reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
-    if test.n and np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
-        reason = (
-            f"{name} {old.mean():.4f} of both, over {test.n:,} positions of {sequences:,} sequences. The two rank "
-            "everything alike: nothing would change" + (f". Note: {said}" if said else "")
-        )
-        return check("gain", "no", reason, 0.0, n=test.n, plain="the two rank everything alike")
-    if (few := too_few(clusters, rules)) is not None:
-        return check("gain", "cannot tell", reason + few[1], *test.numbers, few[0], plain=words["cannot tell"])
-    (outcome, told), needed = outcome_of(test.low, test.high, float(old.mean()), rules), None
-    plain = in_words(outcome, test.low, test.high, words, rules)
-    if outcome == "cannot tell":
-        needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain, rules)
-    return check("gain", outcome, reason + told, *test.numbers, needed, plain=plain)
+    words, few = gain_words(name), too_few(clusters, rules)
+    return gain_claim("gain", test, float(old.mean()), reason, words, rules, few=few)
 
 
 def unmeasured(name: str) -> str:
@@ -115,7 +118,7 @@ def gain_words(name: str) -> dict[str, str]:
 
 def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
     """Beside the value at the top: rated items are not significantly ordered worse than before."""
-    (mine, clusters), (old, _) = new.values(AGREEMENT), deployed.values(AGREEMENT)
+    mine, old, clusters = new.values(AGREEMENT)[0], *deployed.values(AGREEMENT)
     if not len(mine):
         return check("agreement", "not asked", unmeasured(AGREEMENT), n=0)
     test = paired(mine, old, clusters, confidence=rules.confidence)
@@ -127,59 +130,56 @@ def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> 
         f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
     )
     plain = "it orders what people rated worse than before"
-    outcome: Outcome = "no" if test.high < 0 else "yes"
-    return check("agreement", outcome, reason, *test.numbers, plain=plain)
+    return check("agreement", "no" if test.high < 0 else "yes", reason, *test.numbers, plain=plain)
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:
     """No other event loses significantly more than allowed, Holm-corrected over them."""
     if name == LIKED:
         return check("other events", "not asked", "ratings are judged together")
-    measured, metric_name = groups(new.scores), name.rpartition(".")[2]
-    others = [event for event in events if event in measured and event != name.rpartition(".")[0]]
-    tests = {}
-    for event in others:
-        (mine, clusters), (old, _) = (policy.values(f"{event}.{metric_name}") for policy in (new, deployed))
-        tests[event] = mine + rules.max_event_loss, old, clusters
-    return _no_loss("other events", tests, rules.max_event_loss, rules, nothing="the log has no other paid event")
+    (group, _, metric_name), measured = name.rpartition("."), groups(new.scores)
+    others = {event: f"{event}.{metric_name}" for event in events if event in measured and event != group}
+    values = {event: (new.values(figure)[0], *deployed.values(figure)) for event, figure in others.items()}
+    return _no_loss("other events", values, rules.max_event_loss, rules, nothing="the log has no other paid event")
 
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
     """No segment loses significantly more than allowed, Holm-corrected over the segments."""
-    (mine, clusters), (old, _) = new.values(name), deployed.values(name)
-    tests = {}
-    for label, here in segments(new.scores, new.counts, new.known).items():
-        if (chosen := here[new.positions(name)]).sum() >= rules.min_segment:
-            tests[label] = mine[chosen] + rules.max_segment_loss, old[chosen], clusters[chosen]
+    every, counted = (new.values(name)[0], *deployed.values(name)), new.positions(name)
+    parts = {label: here[counted] for label, here in segments(new.scores, new.counts, new.known).items()}
+    large = {label: here for label, here in parts.items() if here.sum() >= rules.min_segment}
+    values = {label: (every[0][here], every[1][here], every[2][here]) for label, here in large.items()}
     nothing = f"no segment has {rules.min_segment} positions"
-    return _no_loss("segments", tests, rules.max_segment_loss, rules, nothing=nothing)
+    return _no_loss("segments", values, rules.max_segment_loss, rules, nothing=nothing)
 
 
 def _no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
-    """`values` of the new policy have the allowed loss added."""
+    """No part of the positions loses significantly more than `allowed`."""
     if not values:
         return check(name, "not asked", nothing)
-    if all(np.allclose(new - allowed, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):
+    if all(np.allclose(new, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):
         count = max(len(new) for new, _, _ in values.values())
         return check(name, "yes", f"none of {len(values)} changes: the two are alike in all of them", 0.0, n=count)
-    tests = paired_family(values, confidence=rules.confidence)
+    raised = {label: (new + allowed, old, clusters) for label, (new, old, clusters) in values.items()}
+    tests = paired_family(raised, confidence=rules.confidence)
     lost = {
         label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {test.holm_p:.2g})"
         for label, test in tests.items()
         if test.sign < 0
     }
-    worst = min(tests.values(), key=lambda test: test.difference)
-    fields = (worst.difference - allowed, worst.low - allowed, worst.high - allowed, worst.n)
+    label, worst = min(tests.items(), key=lambda pair: pair[1].difference)
+    difference, low, high = (each - allowed for each in worst.numbers[:3])
     if lost:
         where = f"{' and '.join(lost)} events" if name == "other events" else f"the segment {' and '.join(lost)}"
-        plain = f"it ranks {where} lower"
-        return check(name, "no", f"falls significantly for: {', '.join(lost.values())}", *fields, plain=plain)
-    label = next(label for label, test in tests.items() if test is worst)
-    reason = (
-        f"none of {len(tests)} loses significantly more than {allowed:g}; the least: {label} {fields[0]:+.4f} "
-        f"({fields[1]:+.4f} to {fields[2]:+.4f}, n {worst.n:,})"
-    )
-    return check(name, "yes", reason, *fields)
+        outcome: Outcome = "no"
+        reason, plain = f"falls significantly for: {', '.join(lost.values())}", f"it ranks {where} lower"
+    else:
+        outcome, plain = "yes", ""
+        reason = (
+            f"none of {len(tests)} loses significantly more than {allowed:g}; the least: {label} {difference:+.4f} "
+            f"({low:+.4f} to {high:+.4f}, n {worst.n:,})"
+        )
+    return check(name, outcome, reason, difference, low, high, worst.n, plain=plain)
 
 
 def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
@@ -205,20 +205,16 @@ def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str,
         return check("baselines", "cannot tell", unmeasured(name), n=0, plain=plain)
     theirs = {baseline.name: baseline.values(name)[0] for baseline in baselines}
     tests = paired_family({each: (mine, theirs[each], clusters) for each in theirs}, confidence=rules.confidence)
-    best, test = min(tests.items(), key=lambda pair: pair[1].difference)
-    figures = ", ".join(f"{label} {values.mean():.4f}" for label, values in theirs.items())
-    reason = (
-        f"{name} {mine.mean():.4f} against {figures}; against {best} {test.difference:+.4f} "
-        f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
-    )
-    numbers, unsure = test.numbers, f"it is not significantly better than the simple baseline {best}"
+    means = {each: float(values.mean()) for each, values in theirs.items()}
+    best, reason = best_baseline(name, float(mine.mean()), means, tests, f", n {len(mine):,}")
+    test, unsure = tests[best], f"it is not significantly better than the simple baseline {best}"
     if (few := too_few(clusters, rules)) is not None:
-        return check("baselines", "cannot tell", reason + few[1], *numbers, few[0], plain=unsure)
+        return check("baselines", "cannot tell", reason + few[1], *test.numbers, few[0], plain=unsure)
     if test.sign < 0:
-        return check("baselines", "no", f"{reason}: {best} is what should be deployed", *numbers, instead=best)
+        return check("baselines", "no", f"{reason}: {best} is what should be deployed", *test.numbers, instead=best)
     if all(each.sign > 0 for each in tests.values()):
-        return check("baselines", "yes", reason, *numbers, plain="it beats every simple baseline")
+        return check("baselines", "yes", reason, *test.numbers, plain="it beats every simple baseline")
     wanted = max(abs(test.difference), rules.smallest_gain * abs(float(mine.mean())))
     needed, told = would_tell(test, wanted, rules)
     reason = f"{reason}: not significantly better than {best}{told}"
-    return check("baselines", "cannot tell", reason, *numbers, needed, plain=unsure)
+    return check("baselines", "cannot tell", reason, *test.numbers, needed, plain=unsure)

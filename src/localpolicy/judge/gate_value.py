@@ -9,18 +9,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
-from localpolicy.judge.gate_ranks import in_words, outcome_of, would_tell
+from localpolicy.judge.gate_ranks import best_baseline, gain_claim, would_tell
 from localpolicy.measure.decisions import Estimand
-from localpolicy.measure.estimators import Bounds, Contributions, contributions, logged, skewed
+from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import OffPolicy
-from localpolicy.measure.significance import holm_steps
+from localpolicy.measure.significance import Paired, holm_steps
 
-NO_PROPENSITIES = "the log has no propensities"
-HIGHER = {"yes": "higher", "no": "no higher", "lower": "lower", "cannot tell": "not significantly higher"}
+NO_PROPENSITIES, UNKNOWN = "the log has no propensities", "its reward cannot be estimated from this log"
+REWARD = "its estimated reward"
+HIGHER = {  # what came of it, where it decides
+    "yes": f"{REWARD} is higher", "no": f"{REWARD} is no higher", "lower": f"{REWARD} is lower",
+    "cannot tell": f"{REWARD} is not significantly higher",
+}  # fmt: skip
+NO_LOWER = {"yes": f"{REWARD} is no lower", "no": f"{REWARD} is lower", "cannot tell": f"{REWARD} may be lower"}
 
 
 class Valued(NamedTuple):
@@ -31,34 +37,38 @@ class Valued(NamedTuple):
     needed: int | None = None  # decisions, or lists, with which there might be one
 
 
-def off_policy_of(evaluation: Evaluation, estimand: Estimand | None) -> OffPolicy | None:
-    """What the log says of its value; of another question than the log's own where that is named."""
-    value = evaluation.off_policy
-    return value if value is None or estimand is None else value.beside.get(estimand)
-
-
-def valued(evaluation: Evaluation, rules: GateRules, estimand: Estimand | None = None) -> Valued:
+def valued(value: OffPolicy | None, rules: GateRules) -> Valued:
     """The value of a policy, where the log carries it."""
-    value = off_policy_of(evaluation, estimand)
     if value is None:
         return Valued(None, NO_PROPENSITIES)
     if value.refusal is not None:
         return Valued(None, value.refusal, value.overlap.needed)
     if (near := value.overlap.near) < rules.min_effective_share:
-        return Valued(
-            None, f"effective sample of {near:.1%} of the decisions; {rules.min_effective_share:.0%} are needed"
-        )
+        needed = f"{rules.min_effective_share:.0%} are needed"
+        return Valued(None, f"effective sample of {near:.1%} of the decisions; {needed}")
     return Valued(contributions(value.log, rules.estimator))
 
 
-def base_value(
+def both_values(
     new: Evaluation, deployed: Evaluation | None, rules: GateRules, estimand: Estimand | None = None
-) -> Valued:
-    """What is deployed earns: the log's own mean where the log is its own, else its estimate on the same decisions."""
-    if deployed is not None:
-        return valued(deployed, rules, estimand)
-    value = off_policy_of(new, estimand)
-    return Valued(None, NO_PROPENSITIES) if value is None else Valued(logged(value.log))
+) -> tuple[Valued, Valued]:
+    """Of a policy and of what is deployed, on the same decisions: the log's own mean where the log is its own.
+
+    An `estimand` names another question than the log's own.
+    """
+    found = [None if each is None else each.off_policy for each in (new, deployed)]
+    if estimand is not None:
+        found = [None if value is None else value.beside.get(estimand) for value in found]
+    mine, theirs = found
+    return valued(mine, rules), Valued(logged(mine.log)) if mine and deployed is None else valued(theirs, rules)
+
+
+def value_tests(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Paired]:
+    """Differences in value that are read together: intervals that allow for skewness, by Holm's steps; no p-values."""
+    clear = {name: abs(gap.mean) / (gap.se or math.inf) for name, gap in gaps.items()}
+    bounds = holm_steps(clear, lambda name, each: skewed(gaps[name], confidence=each), confidence)
+    none = math.nan
+    return {name: Paired(gap.mean, gap.se, *bounds[name], none, none, gap.n, none) for name, gap in gaps.items()}
 
 
 def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, decides: bool = True) -> Claim:
@@ -66,15 +76,14 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
 
     Paired: what luck gave the log it gave both.
     """
-    mine, base = valued(new, rules), base_value(new, deployed, rules)
-    unit, count = ("decisions", None) if new.off_policy is None else (new.off_policy.unit, new.off_policy.overlap.n)
+    (mine, base), value = both_values(new, deployed, rules), new.off_policy
+    if value is None:
+        outcome: Outcome = "cannot tell" if decides else "not asked"
+        return check("value", outcome, NO_PROPENSITIES, plain=UNKNOWN, unit="decisions")
+    count, unit = value.overlap.n, value.unit
     if mine.found is None:
-        outcome: Outcome = "cannot tell" if decides or mine.refusal != NO_PROPENSITIES else "not asked"
-        reason = mine.refusal
-        if reason != NO_PROPENSITIES:
-            reason = f"no estimate of {new.name}: {reason}{_first_place(new, deployed, rules)}"
-        plain = "its reward cannot be estimated from this log"
-        return check("value", outcome, reason, n=count, needed=mine.needed, plain=plain, unit=unit)
+        reason = f"no estimate of {new.name}: {mine.refusal}{_first_place(new, deployed, rules)}"
+        return check("value", "cannot tell", reason, n=count, needed=mine.needed, plain=UNKNOWN, unit=unit)
     if base.found is None:
         assert deployed is not None
         reason = (
@@ -83,54 +92,38 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         )
         plain = f"the reward of {deployed.name} cannot be estimated from this log"
         return check("value", "cannot tell", reason, n=count, needed=base.needed, plain=plain, unit=unit)
-    gap = mine.found - base.found
-    interval = skewed(gap, confidence=rules.confidence)
-    old, whose = base.found.mean, "the log's own" if deployed is None else f"{deployed.name}'s"
+    gap, old = mine.found - base.found, base.found.mean
+    test = value_tests({"": gap}, rules.confidence)[""]
+    whose = "the log's own" if deployed is None else f"{deployed.name}'s"
     margin = rules.value_margin * abs(old)
     asked = f"above {rules.min_gain:g}" if decides else f"above -{margin:.4f}, {rules.value_margin:.0%} of it"
-    assert new.off_policy is not None
     reason = (
         f"estimated J {'per list ' if unit == 'lists' else ''}{mine.found.mean:.4f} against {whose} {old:.4f}: "
-        f"difference {gap.mean:+.4f}, {rules.confidence:.0%} interval {interval.low:+.4f} to {interval.high:+.4f} "
-        f"({gap.n:,} {unit}, effective sample {new.off_policy.overlap.effective:,.0f}); its lower end must "
-        f"be {asked}"
+        f"difference {gap.mean:+.4f}, {rules.confidence:.0%} interval {test.low:+.4f} to {test.high:+.4f} "
+        f"({gap.n:,} {unit}, effective sample {value.overlap.effective:,.0f}); its lower end must be {asked}"
     )
     if gap.unknown > 0:
         reason += f". It holds {gap.unknown:.4f} either way for what is shown now and never was in the log"
     if decides:
-        outcome, told = outcome_of(*interval, old, rules)
-        reason += told
-        plain = f"its estimated reward is {in_words(outcome, *interval, HIGHER, rules)}"
+        claim = gain_claim("value", test, old, reason, HIGHER, rules, unit=unit, unknown=gap.unknown)
     else:
-        outcome = "yes" if interval.low > -margin else "no" if interval.high < -margin else "cannot tell"
-        words = {"yes": "is no lower", "no": "is lower", "cannot tell": "may be lower"}
-        plain = f"its estimated reward {words[outcome]}"
-    needed = None
-    if outcome == "cannot tell":
-        smallest = rules.smallest_gain * abs(old)
-        gain = max(gap.mean - rules.min_gain, smallest) if decides else gap.mean + margin
-        needed, told = would_tell(gap, gain - gap.unknown, rules, unit=unit)
-        reason += told
-    reason += _first_place(new, deployed, rules)
-    return check("value", outcome, reason, gap.mean, *interval, gap.n, needed, plain=plain, unit=unit)
+        outcome = "yes" if test.low > -margin else "no" if test.high < -margin else "cannot tell"
+        more = would_tell(test, gap.mean + margin - gap.unknown, rules, unit=unit)
+        needed, told = more if outcome == "cannot tell" else (None, "")
+        claim = check("value", outcome, reason + told, *test.numbers, needed, plain=NO_LOWER[outcome], unit=unit)
+    return replace(claim, because=claim.because + _first_place(new, deployed, rules))
 
 
 def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
     """Of a log of lists, the exact gain of the first place: a fact beside the list's value, which it is not."""
-    if off_policy_of(new, "first place") is None:
+    if new.off_policy is None or "first place" not in new.off_policy.beside:
         return ""
-    mine, base = valued(new, rules, "first place").found, base_value(new, deployed, rules, "first place").found
+    mine, base = (each.found for each in both_values(new, deployed, rules, "first place"))
     if mine is None or base is None:
         return ". Its first place cannot be estimated either"
     gap = mine - base
     low, high = skewed(gap, confidence=rules.confidence)
     return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
-
-
-def family(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Bounds]:
-    """Intervals of differences that are read together, by Holm's steps."""
-    clear = {name: abs(gap.mean) / (gap.se or math.inf) for name, gap in gaps.items()}
-    return holm_steps(clear, lambda name, each: skewed(gaps[name], confidence=each), confidence)
 
 
 def baselines_by_value(
@@ -143,31 +136,26 @@ def baselines_by_value(
     """
     if not baselines:
         return LEFT_OUT
-    mine, base = valued(new, rules).found, base_value(new, deployed, rules).found
-    values = {baseline.name: valued(baseline, rules).found for baseline in baselines}
+    mine, base = (each.found for each in both_values(new, deployed, rules))
+    values = {baseline.name: valued(baseline.off_policy, rules).found for baseline in baselines}
     known = {name: found for name, found in values.items() if found is not None}
     unknown = [name for name in values if name not in known]
     refused = f"Not judged, since the log says too little of their reward: {', '.join(unknown)}" if unknown else ""
     if mine is None or not known:
         return check("baselines", "not asked", refused or "the value of the new policy is not known")
-    tests = family({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
-    best = min(known, key=lambda name: mine.mean - known[name].mean)
-    figures = ", ".join(f"{name} {found.mean:.4f}" for name, found in known.items())
-    gap, (low, high) = mine.mean - known[best].mean, tests[best]
-    reason = f"estimated J {mine.mean:.4f} against {figures}; against {best} {gap:+.4f} ({low:+.4f} to {high:+.4f})"
+    tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
+    means = {name: found.mean for name, found in known.items()}
+    best, reason = best_baseline("estimated J", mine.mean, means, tests)
     reason = ". ".join(filter(None, [reason, refused]))
     assert new.off_policy is not None
-    numbers, unit = (gap, low, high, mine.n), new.off_policy.unit
-    better = [name for name, bounds in tests.items() if bounds.high < 0]
+    numbers, unit = tests[best].numbers, new.off_policy.unit
+    better = {name: test.difference for name, test in tests.items() if test.sign < 0}
     if better:
-        name = min(better, key=lambda each: mine.mean - known[each].mean)
+        name = min(better, key=lambda each: better[each])
         gains = base is not None and skewed(known[name] - base, confidence=rules.confidence).low > rules.min_gain
-        plain = f"the simple baseline {name} earns more"
-        return check(
-            "baselines", "no", f"{reason}: {name} earns more", *numbers, instead=name if gains else None, plain=plain,
-            unit=unit,
-        )  # fmt: skip
-    open_ones = [name for name, bounds in tests.items() if bounds.low <= 0]
+        because, plain = f"{reason}: {name} earns more", f"the simple baseline {name} earns more"
+        return check("baselines", "no", because, *numbers, instead=name if gains else None, plain=plain, unit=unit)
+    open_ones = [name for name, test in tests.items() if test.low <= 0]
     beaten = "it earns more than every simple baseline that can be judged"
     told = f". Not told from {', '.join(open_ones)}" if open_ones else f": {beaten}"
     plain = "no simple baseline earns more" if open_ones else beaten
