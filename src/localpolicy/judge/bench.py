@@ -19,7 +19,6 @@ from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.baselines import is_baseline
-from localpolicy.runs.run import Run
 
 
 @dataclass(frozen=True)
@@ -83,9 +82,9 @@ class Bench:
         selected = [run for run in (new.run, old.run) if run is not None and not is_baseline(run.folder)]
         if len(selected) < 2:
             return Pair(*kept)  # a file of lists and a simple baseline have no epoch that a figure could pick
-        rules = [run.kept_by for run in selected]
-        if rules[0] == rules[1] or made_of(*selected):
-            return Pair(*kept)
+        rules, (mine, theirs) = [run.kept_by for run in selected], (run.manifest for run in selected)
+        if rules[0] == rules[1] or theirs["policy_sha256"] in mine.get("made_of", {}).values():
+            return Pair(*kept)  # where the new one is the old one and a critic, both hold the same weights
         why = (
             f"the epoch of {new.name} was chosen by {rules[0]}, that of {old.name} by {rules[1]}, and choosing by a "
             "figure raises that figure"
@@ -98,8 +97,3 @@ class Bench:
         note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
         likeliest = [self.measured(self.likeliest(each), **more) for each in (new, old)]
         return Pair(likeliest[0], likeliest[1], note)
-
-
-def made_of(new: Run, old: Run) -> bool:
-    """Whether `new` is `old` and a critic: both sides then hold the same weights, and no figure chose between them."""
-    return old.manifest["policy_sha256"] in new.manifest.get("made_of", {}).values()

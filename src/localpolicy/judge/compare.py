@@ -13,7 +13,7 @@ from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.bench import Bench, Pair
 from localpolicy.judge.comparison import Comparison
-from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run
+from localpolicy.measure.candidates import RunLike, as_list, as_run
 from localpolicy.measure.evaluate import world_of
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.metrics import AT_K, EvaluateConfig, metric, paid_events
@@ -84,7 +84,10 @@ def compare(
         name = candidates[folders.index(as_run(run).folder.resolve())].name
         candidates.append(open_candidate(run, name, prepared, split=settings.split, beta=beta, device=device))
     candidates += bench.simple() if baselines else []
-    baseline = baseline_of(candidates, baseline)
+    names = [candidate.name for candidate in candidates]
+    if baseline is not None and baseline not in names:
+        raise ConfigError(f"no policy '{baseline}' in this comparison{nearest(baseline, names)}")
+    baseline = baseline or next((each.name for each in candidates if each.estimates_logging), None)
     world_folder = world_of(prepared, world)
     built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
@@ -97,7 +100,7 @@ def compare(
         notes += shared_seeds(candidate, references)
     pairs: dict[str, Pair] = {}
     if baseline is not None:
-        base = [each.name for each in candidates].index(baseline)
+        base = names.index(baseline)
         pairs = {
             each.name: bench.like_with_like(each, candidates[base], (found, evaluations[base]), imputation=imputed)
             for each, found in zip(candidates, evaluations, strict=True)
@@ -123,11 +126,3 @@ def _selection_notes(pairs: Mapping[str, Pair], baseline: str | None) -> list[st
         f"figure raises it. So gains over {baseline} are between the weights of the best held-out likelihood"
     )
     return [*([note] if likeliest else []), *(pair.refusal for pair in pairs.values() if pair.refusal)]
-
-
-def baseline_of(candidates: Sequence[Candidate], name: str | None) -> str | None:
-    """The policy that gains are taken over: the one named, else the first μ̂, else none."""
-    names = [candidate.name for candidate in candidates]
-    if name is not None and name not in names:
-        raise ConfigError(f"no policy '{name}' in this comparison{nearest(name, names)}")
-    return name or next((candidate.name for candidate in candidates if candidate.estimates_logging), None)

@@ -208,8 +208,8 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
     values = {name: (new.values, each.values, new.choices.sequence) for name, each in known.items()}
     tests = paired_family(values, confidence=rules.confidence)
     means = {name: float(each.values.mean()) for name, each in known.items()}
-    best, reason = best_baseline(NAME, float(new.values.mean()), means, tests)
-    reason, numbers = ". ".join(filter(None, [reason, refused])), tests[best].numbers
+    best, reason = best_baseline(NAME, float(new.values.mean()), means, tests, refused=refused)
+    numbers = tests[best].numbers
     for name in sorted(tests, key=lambda name: tests[name].difference):
         if tests[name].sign < 0 and together(known[name], new, rules).sign > 0:
             plain = f"answers to the simple baseline {name} may be worth more: try both online"

@@ -12,7 +12,7 @@ from dataclasses import astuple
 
 import numpy as np
 
-from localpolicy.data.store import CONTEXT, Prepared, Split
+from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.data.times import FEWEST_STEPS, seems_sorted
 from localpolicy.errors import ConfigError
 from localpolicy.judge.claims import Claim, GateRules, Outcome, check
@@ -161,12 +161,14 @@ def tied_share(data: Prepared) -> float:
 
     What a request brought has the time of its list, and its own order.
     """
-    parts = [data[name] for name in data.whole_splits]
-    if any("time" not in part.arrays for part in parts):
+    if "time" not in data["train"].arrays:
         return 0.0
-    ties = [np.diff(part.arrays["time"], prepend=-1)[_within(part) & _chosen(data, part)] == 0 for part in parts]
-    steps = np.concatenate(ties)
-    return float(steps.mean()) if len(steps) >= FEWEST_STEPS else 0.0
+    counted = _within(data)
+    if CONTEXT in data.events:  # neither a row of context nor the one after it
+        context = _column(data, "event") == data.events.index(CONTEXT)
+        counted &= ~context & ~np.roll(context, 1)
+    ties = np.diff(_column(data, "time"), prepend=-1)[counted] == 0
+    return float(ties.mean()) if len(ties) >= FEWEST_STEPS else 0.0
 
 
 def sorted_by(data: Prepared) -> str | None:
@@ -176,45 +178,47 @@ def sorted_by(data: Prepared) -> str | None:
     """
     if "time" in data["train"].arrays:
         return None
-    ids, parts = data.catalogue["item_id"].to_numpy(zero_copy_only=False), [data[name] for name in data.whole_splits]
-    item, reward = (np.concatenate([part.arrays[name] for part in parts]) for name in ("item", "reward"))
-    asked = {"item_id": _places(ids)[item]} | ({"reward": reward} if question_of(data).kind == "liking" else {})
+    asked = {"item_id": _places(data)[_column(data, "item")]}
+    if question_of(data).kind == "liking":
+        asked["reward"] = _column(data, "reward")
     for ours, values in asked.items():
-        if seems_sorted(*_steps(parts, values)):
+        if seems_sorted(*_steps(values, data)):
             columns = data.manifest["settings"].get("columns", {})
             return str(columns.get(ours) or columns.get("event" if ours == "reward" else ours) or ours)
     return None
 
 
-def _steps(parts: Sequence[Split], values: np.ndarray) -> tuple[int, float, float]:
+def _steps(values: np.ndarray, data: Prepared) -> tuple[int, float, float]:
     """Steps between rows of a sequence that differ, the share of them that goes up, and how far they reach."""
-    moved = np.diff(values, prepend=values[:1])[np.concatenate([_within(part) for part in parts])]
+    moved = np.diff(values, prepend=values[:1])[_within(data)]
     steps, ups = int((moved != 0).sum()), int((moved > 0).sum())
-    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
-    ends, several = np.cumsum(lengths) - 1, lengths > 1
-    places = np.searchsorted(np.sort(values), values) / len(values)
-    reach = np.abs(places[ends[several]] - places[(ends - lengths + 1)[several]])
+    places, begins = np.searchsorted(np.sort(values), values) / len(values), _begins(data)
+    ends = np.append(begins[1:], len(values)) - 1
+    reach = np.abs(places[ends] - places[begins])[ends > begins]
     return steps, ups / max(steps, 1), float(reach.mean()) if len(reach) else 0.0
 
 
-def _within(part: Split) -> np.ndarray:
+def _column(data: Prepared, name: str) -> np.ndarray:
+    """A column of all rows, each of them once."""
+    return np.concatenate([data[split].arrays[name] for split in data.whole_splits])
+
+
+def _begins(data: Prepared) -> np.ndarray:
+    """The first row of each sequence."""
+    lengths = np.concatenate([np.diff(data[split].offsets) for split in data.whole_splits])
+    return np.asarray((np.cumsum(lengths) - lengths)[lengths > 0])
+
+
+def _within(data: Prepared) -> np.ndarray:
     """Rows that come after another of their sequence; places of a list are no steps."""
-    within = np.ones(part.events, dtype=bool)
-    within[np.asarray(part.offsets[:-1])[np.diff(part.offsets) > 0]] = False
-    return within & (np.asarray(part.arrays["above"]) == 0) if "above" in part.arrays else within
+    within = np.ones(len(_column(data, "item")), dtype=bool)
+    within[_begins(data)] = False
+    return within & (_column(data, "above") == 0) if "above" in data["train"].arrays else within
 
 
-def _chosen(data: Prepared, part: Split) -> np.ndarray:
-    """Rows that are no context, and do not follow one."""
-    chosen = np.ones(part.events, dtype=bool)
-    if CONTEXT in data.events:
-        context = np.flatnonzero(np.asarray(part.arrays["event"]) == data.events.index(CONTEXT))
-        chosen[context] = chosen[context[context + 1 < part.events] + 1] = False
-    return chosen
-
-
-def _places(ids: np.ndarray) -> np.ndarray:
+def _places(data: Prepared) -> np.ndarray:
     """Each item's place among all, by number where ids are numbers."""
+    ids = data.catalogue["item_id"].to_numpy(zero_copy_only=False)
     try:
         ids = ids.astype(np.float64)
     except ValueError:

@@ -60,13 +60,15 @@ def gain_claim(
 
 
 def best_baseline(
-    figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], more: str = ""
-) -> tuple[str, str]:
-    """The baseline that a policy is least above, and the figures of all of them in words."""
+    figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], *, n: str = "",
+    refused: str = "",
+) -> tuple[str, str]:  # fmt: skip
+    """The baseline that a policy is least above; and in words the figures of all, and who was refused."""
     best = min(tests, key=lambda name: tests[name].difference)
     means, test = ", ".join(f"{name} {mean:.4f}" for name, mean in theirs.items()), tests[best]
-    interval = f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}{more})"
-    return best, f"{figure} {mine:.4f} against {means}; against {best} {interval}"
+    gap = f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}{n})"
+    reason = f"{figure} {mine:.4f} against {means}; against {best} {gap}"
+    return best, f"{reason}. {refused}" if refused else reason
 
 
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:
@@ -206,7 +208,7 @@ def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str,
     theirs = {baseline.name: baseline.values(name)[0] for baseline in baselines}
     tests = paired_family({each: (mine, theirs[each], clusters) for each in theirs}, confidence=rules.confidence)
     means = {each: float(values.mean()) for each, values in theirs.items()}
-    best, reason = best_baseline(name, float(mine.mean()), means, tests, f", n {len(mine):,}")
+    best, reason = best_baseline(name, float(mine.mean()), means, tests, n=f", n {len(mine):,}")
     test, unsure = tests[best], f"it is not significantly better than the simple baseline {best}"
     if (few := too_few(clusters, rules)) is not None:
         return check("baselines", "cannot tell", reason + few[1], *test.numbers, few[0], plain=unsure)

@@ -145,8 +145,7 @@ def baselines_by_value(
         return check("baselines", "not asked", refused or "the value of the new policy is not known")
     tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
     means = {name: found.mean for name, found in known.items()}
-    best, reason = best_baseline("estimated J", mine.mean, means, tests)
-    reason = ". ".join(filter(None, [reason, refused]))
+    best, reason = best_baseline("estimated J", mine.mean, means, tests, refused=refused)
     assert new.off_policy is not None
     numbers, unit = tests[best].numbers, new.off_policy.unit
     better = {name: test.difference for name, test in tests.items() if test.sign < 0}
