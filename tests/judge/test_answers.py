@@ -101,6 +101,9 @@ def test_worth_and_number_of_answers_decide_together():
     found = answers_check(*short, GAIN, RULES)
     assert found.outcome == "cannot tell" and "too few" in found.because
     assert {each.unit for each in (found, told, torn, unsure, rarer)} == {"answers"}
+    rare = judged(policy("new", mu_few + 0.01 * np.cos(np.arange(20)), few, 0.1), mu_few)
+    rarely = answers_check(rare, short[1], GAIN, RULES)
+    assert rarely.plain == "20 sequences are too few" and rarely.needed == 32, "fewer answers or not"
     alike = answers_check(*short, check("gain", "no", "", plain=ALIKE), RULES)
     assert (alike.figure, alike.outcome) == ("reward per answer", "no")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,12 +12,12 @@ from small_logs import write_small
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.judge import gate_ranks
+from localpolicy.judge import gate_ranks, gate_value
 from localpolicy.judge.gate import GateRules
 from localpolicy.judge.gate_ranks import gain_check
 from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_needed, sample_needed, wilson
-from localpolicy.measure.significance import paired
+from localpolicy.measure.significance import Paired, paired
 from localpolicy.objectives import objective_of
 from localpolicy.report.tables import share_with_error
 from localpolicy.training.selection import rule, unheard
@@ -78,6 +79,36 @@ def test_no_more_decisions_are_asked_for_than_there_are(monkeypatch):
         found = value_check(new, None, GateRules(smallest_gain=0.0))
         assert (found.outcome, found.needed) == ("cannot tell", needed)
         assert ("401 decisions would tell" in found.because) == (more == 1)
+
+
+@pytest.mark.parametrize(("difference", "beyond"), [(0.02, 0.02), (-0.01, 0.1 * 0.5)])
+def test_what_would_tell_is_beyond_what_is_asked_and_what_is_unknown(monkeypatch, difference, beyond):
+    """The gain seen, or the smallest worth having where that is more: less `min_gain`, less what no log can know."""
+    asked = []
+    monkeypatch.setattr(gate_ranks, "more_needed", lambda found, gain, confidence: asked.append(gain))
+    test = Paired(difference, 0.03, -0.07, 0.08, p=0.5, plain_p=0.5, n=100, holm_p=0.5)
+    rules = GateRules(min_gain=0.005, smallest_gain=0.1 if difference < 0 else 0.0)
+    found = gate_ranks.gain_claim("value", test, -0.5, "why", gate_value.HIGHER, rules, unit="lists", unknown=0.002)
+    assert asked == [pytest.approx(beyond - 0.005 - 0.002)]
+    assert (found.outcome, found.plain) == ("cannot tell", "its estimated reward is not significantly higher")
+    assert (found.needed, found.because, found.unit) == (None, "why", "lists")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.1, 0.2, "higher"), (-0.2, -0.1, "lower"), (-0.2, 0.01, "no higher"),
+        (0.01, 0.02, "no higher by as much as is worth having"),
+    ],
+)  # fmt: skip
+def test_a_gain_has_a_word_for_each_side_of_what_is_worth_having(low, high, said):
+    """Of 0.5 a tenth is worth having; where sequences are too few nothing is told, however clear it looks."""
+    test = Paired((low + high) / 2, 0.03, low, high, p=0.5, plain_p=0.5, n=100, holm_p=0.5)
+    asked = partial(gate_ranks.gain_claim, "value", test, 0.5, "why", gate_value.HIGHER, GateRules(smallest_gain=0.1))
+    assert asked().plain == f"its estimated reward is {said}" and asked().outcome == ("yes" if low == 0.1 else "no")
+    few = asked(few=(640, ". Too few"))
+    assert (few.outcome, few.needed, few.because) == ("cannot tell", 640, "why. Too few")
+    assert asked().because.endswith("0.0500, the smallest gain worth having") == (low != 0.1)
 
 
 def test_a_zero_of_seven_is_no_certainty():

@@ -19,12 +19,14 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
 from localpolicy.judge import claims
+from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import Gate, GateRules, gate
 from localpolicy.judge.gate_grounds import reference_fit_check
 from localpolicy.judge.gate_ranks import baselines_check, events_check, gain_check, segment_check
 from localpolicy.measure.estimate import ENOUGH, LEAST
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.report.gate import gate_headline
+from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train
 
@@ -186,6 +188,9 @@ def test_positions_before_the_window_are_said_and_other_windows_refused_with_a_r
     judged = gate(tmp_path / "short0", against=[tmp_path / "short1"])
     assert len([note for note in judged.to_dict()["notes"] if said in note]) == 1
     assert not evaluate(place / "mle0", out=tmp_path / "out").left_out
+    fit_baseline("popularity", data, out=tmp_path / "simple")
+    beside = compare([tmp_path / "simple", tmp_path / "short0"], baselines=False)
+    assert {each.settings["length"] for each in beside.evaluations} == {2}, "a simple baseline knows nothing of windows"
     with pytest.raises(RunError, match=r"data.length: 2 and 4\n.*Train the other again with length=2"):
         gate(tmp_path / "short0", against=[place / "mle0"])
 
