@@ -10,12 +10,12 @@ from shop_logs import from_markdown, measured, write_shop
 
 from localpolicy.measure.significance import paired
 from localpolicy.report.page import tables_page
-from localpolicy.report.paper_table3 import claims, findings, main_table, our_gains, table3_tables
+from localpolicy.report.paper_table3 import claims, findings, main_table, our_gains, slopes_of, table3_tables
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Study
 from localpolicy.study.paper_data import DataSet
-from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, Recipe
-from localpolicy.study.paper_tables import COLUMNS, table3
+from localpolicy.study.paper_recipe import LABELS, METRICS, OURS, POLICIES, Recipe
+from localpolicy.study.paper_tables import label_of, table3
 from localpolicy.study.settings import PaperConfig, Point
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -67,28 +67,29 @@ def test_what_is_the_papers_stays_as_it_is(made):
 
 def test_every_form_of_the_table_has_them(made):
     _, table = made
-    assert [row.name for row in table.ours] == list(OURS)
+    assert [row.key for row in table.ours] == list(OURS)
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     shown = main_table(table)
     rows, latex = from_markdown(shown.markdown(), "Table 3: shop"), shown.latex()
     page = tables_page(table3_tables(table), title="Table 3")
     for row in table.ours:
-        seeds = [each["seed"] for each in content["policies"][row.name]["seeds"]]
-        assert seeds == [0, 1] and row.label.partition(",")[2] in page
-        for cell, name in zip(rows[row.label], COLUMNS, strict=False):
-            assert float(cell) == pytest.approx(measured(content, row.name, name), abs=5e-4)
-        assert float(rows[row.label][12]) == pytest.approx(measured(content, row.name, "JS"), abs=5e-4)
+        seeds = [each["seed"] for each in content["policies"][row.key]["seeds"]]
+        assert seeds == [0, 1] and label_of(row).partition(",")[2] in page
+        for cell, name in zip(rows[label_of(row)], METRICS, strict=False):
+            assert float(cell) == pytest.approx(measured(content, row.key, name), abs=5e-4)
+        assert float(rows[label_of(row)][12]) == pytest.approx(measured(content, row.key, "JS"), abs=5e-4)
     assert latex.count("(ours) &") == len(OURS)
     assert all(len(row) == len(shown.columns) for row in shown.rows)
-    assert [each["improvement"]["slope"] for each in content["policies"]["lpi_rl_closed"]["seeds"]] == [
-        each["slope"] for each in table.row("lpi_rl_closed").improvements
-    ]
+    closed = table.row("lpi_rl_closed")
+    assert [each["improvement"]["slope"] for each in content["policies"][closed.key]["seeds"]] == slopes_of(closed)
 
 
 def test_they_are_never_bold_whatever_their_figures(made):
     _, table = made
     for best in table.rows:  # one of them has the largest figure of any column
-        shown = main_table(replace(table, ours=[replace(best, name="sqn_tied", label=LABELS["sqn_tied"])])).body
+        shown = main_table(
+            replace(table, ours=[replace(best, key="sqn_tied", name=LABELS["sqn_tied"], point=Point())])
+        ).body
         assert shown[-1][0].text == LABELS["sqn_tied"]
         assert not any(cell.best or cell.stars for cell in shown[-1])
         assert all(any(row[place].best for row in shown[:-1]) for place in range(1, 13))
@@ -100,7 +101,7 @@ def test_they_have_no_part_in_the_stars(made):
         theirs = [row for row in table.rows if row is not beside]
         leads = replace(table, rows=theirs, ours=[beside]).leads
         for lead in leads.values():
-            assert {lead.best, lead.second} == {row.pooled.name for row in theirs}
+            assert {lead.best, lead.second} == {row.name for row in theirs}
 
 
 def test_differences_are_paired_by_position(made):
@@ -111,8 +112,9 @@ def test_differences_are_paired_by_position(made):
         high, low = table.row(upper), table.row(lower)
         for place, event in enumerate(("purchase", "click")):
             name = f"{event}.nDCG@20"
-            test = paired(high.pooled.values(name)[0], *low.pooled.values(name))
-            assert rows[f"{high.label} − {low.label}"][place].startswith(f"{test.difference:+.4f} ± {test.se:.4f}")
+            test = paired(high.values(name)[0], *low.values(name))
+            shown = rows[f"{label_of(high)} − {label_of(low)}"][place]
+            assert shown.startswith(f"{test.difference:+.4f} ± {test.se:.4f}")
     assert len(rows) == 6, "the paper's 𝓛_μ is not in this table"
 
 
@@ -122,7 +124,7 @@ def test_the_note_says_whether_the_critic_was_believed(made):
     for slopes, said in (([0.0, 0.3], "in 1 of 2 seeds its critic tells nothing"), ([0.2, 0.3], "by 0.20, 0.30")):
         seeds = [
             replace(seed, record={**seed.record, "run": {**seed.record["run"], "improvement": {"slope": slope}}})
-            for seed, slope in zip(row.pooled.seeds, slopes, strict=True)
+            for seed, slope in zip(row.seeds, slopes, strict=True)
         ]
-        believed = replace(row, pooled=replace(row.pooled, seeds=seeds))
+        believed = replace(row, seeds=seeds)
         assert said in main_table(replace(table, ours=[believed])).note

@@ -30,8 +30,8 @@ from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
 from localpolicy.study.paper_data import DataSet, data_sets
-from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
-from localpolicy.study.paper_tables import COLUMNS, best_point, dial_figure, table1, table3
+from localpolicy.study.paper_recipe import BANDIT, METRICS, POLICIES, SELECT, Recipe
+from localpolicy.study.paper_tables import best_of, dial_figure, label_of, table1, table3
 from localpolicy.study.settings import PaperConfig
 from localpolicy.training.train import training
 
@@ -52,9 +52,9 @@ def made(tmp_path_factory):
 
 def test_every_policy_of_the_paper_has_its_row(made):
     _, _, table = made
-    assert [row.name for row in table.rows] == list(POLICIES)
-    assert [len(row.pooled.seeds) for row in table.rows] == [2] * 7
-    assert list(table.row("lpi_rl").grid) == ["beta=0.1 td_weight=1", "beta=1 td_weight=1"]
+    assert [row.key for row in table.rows] == list(POLICIES)
+    assert [len(row.seeds) for row in table.rows] == [2] * 7
+    assert [point.name for point in table.row("lpi_rl").grid] == ["beta=0.1 td_weight=1", "beta=1 td_weight=1"]
 
 
 def test_the_recipe_is_the_papers(made):
@@ -63,7 +63,7 @@ def test_the_recipe_is_the_papers(made):
     assert (config.data.length, config.model.width, config.model.blocks, config.model.heads) == (20, 64, 1, 1)
     assert (config.train.batch_size, config.train.epochs, config.train.min_history) == (256, 20, 0)
     for row in table.rows:
-        for one in row.pooled.seeds:
+        for one in row.seeds:
             assert one.config.train.select == SELECT
             assert one.to_dict("test")["settings"]["min_history"] == 0
             assert [each["seed"] for each in one.record["against"]] == [101, 102]
@@ -72,39 +72,39 @@ def test_the_recipe_is_the_papers(made):
 def test_points_are_chosen_on_validation_with_one_seed(made):
     _, _, table = made
     row = table.row("lpi_rl")
-    selection_score = {point: one.selection_score for point, one in row.grid.items()}
-    assert row.chosen == max(selection_score, key=selection_score.get)
-    assert {one.record["run"]["seed"] for one in row.grid.values()} == {0}
-    assert all("seed=0" in one.name for one in row.grid.values())
+    selection_score = {one.name: one.selection_score for one in row.grid}
+    assert row.point.name == max(selection_score, key=selection_score.get)
+    assert [[seed.seed for seed in one.seeds] for one in row.grid] == [[0], [0]]
+    assert all("seed=0" in one.seeds[0].name for one in row.grid)
 
 
 def test_figures_are_means_over_seeds_of_what_was_measured(made):
     _, _, table = made
     row = table.row("sqn")
     name = "purchase.nDCG@20"
-    each = [one.to_dict("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.pooled.seeds]
-    assert row.pooled.estimate(name).mean == pytest.approx(np.mean(each))
+    each = [one.to_dict("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.seeds]
+    assert row.estimate(name).mean == pytest.approx(np.mean(each))
     lines = table.to_dict()["measurements"]
     mine = [line for line in lines if (line["policy"], line["group"], line["figure"]) == ("sqn", "purchase", "nDCG@20")]
     assert [(line["seed"], line["mean"]) for line in mine[1:]] == list(enumerate(each)) and mine[0]["seed"] is None
     assert all(line["split"] == "test" for line in lines)
-    js = [one.to_dict("test")["divergence"]["js"]["mean"] for one in row.pooled.seeds]
-    assert row.js.mean == pytest.approx(np.mean(js), rel=1e-5)
+    js = [one.to_dict("test")["divergence"]["js"]["mean"] for one in row.seeds]
+    assert row.estimate("JS").mean == pytest.approx(np.mean(js), rel=1e-5)
     # Kept positions are enough to find every figure of each seed again.
-    scores = row.pooled.seeds[1].scores
+    scores = row.seeds[1].scores
     here = scores.event == scores.events.index("purchase")
     found = mean_estimate(metric("nDCG@20")(scores.rank[here]), scores.sequence[here])
-    there = row.pooled.seeds[1].to_dict("test")["metrics"]["purchase"]["nDCG@20"]
+    there = row.seeds[1].to_dict("test")["metrics"]["purchase"]["nDCG@20"]
     assert (found.mean, found.se, found.plain_se) == pytest.approx((there["mean"], there["se"], there["plain_se"]))
 
 
 def test_stars_compare_the_two_best_on_the_same_positions(made):
     _, _, table = made
-    for name in COLUMNS:
-        order = sorted(table.rows, key=lambda row: -row.pooled.estimate(name).mean)
+    for name in METRICS:
+        order = sorted(table.rows, key=lambda row: -row.estimate(name).mean)
         lead = table.leads[name]
-        assert (lead.best, lead.second) == (order[0].pooled.name, order[1].pooled.name)
-        test = paired(order[0].pooled.values(name)[0], *order[1].pooled.values(name))
+        assert (lead.best, lead.second) == (order[0].name, order[1].name)
+        test = paired(order[0].values(name)[0], *order[1].values(name))
         assert lead.test.p == pytest.approx(test.p, nan_ok=True)
         assert lead.test.holm_p >= lead.test.p
 
@@ -114,11 +114,11 @@ def test_the_table_says_what_the_json_says(made):
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
     rows = from_markdown(main_table(table).markdown(), "Table 3: shop")
     for row in table.rows:
-        cells = rows[row.label]
-        for cell, name in zip(cells, COLUMNS, strict=False):
-            there = measured(content, row.name, name)
-            assert float(cell.rstrip("*")) == pytest.approx(there, abs=5e-4), (row.name, name)
-        assert float(cells[12]) == pytest.approx(measured(content, row.name, "JS"), abs=5e-4)
+        cells = rows[label_of(row)]
+        for cell, name in zip(cells, METRICS, strict=False):
+            there = measured(content, row.key, name)
+            assert float(cell.rstrip("*")) == pytest.approx(there, abs=5e-4), (row.key, name)
+        assert float(cells[12]) == pytest.approx(measured(content, row.key, "JS"), abs=5e-4)
     grid = from_markdown(choices(table).markdown(), "How the points")
     assert float(grid["SQN"][1]) == pytest.approx(
         content["policies"]["sqn"]["grid"]["td_weight=1"]["validation"], abs=5e-5
@@ -138,7 +138,7 @@ def test_bold_is_what_is_shown_as_best(made):
         assert [row[place].best for row in own] == [row[place].text == largest for row in own]
     assert not any(row[13].best for row in own), "a distance is no merit"
     bold = [(row[0].text, row[1].text) for row in choices(table).body if row[2].best]
-    assert bold == [("LPI", table.row("lpi_rl").chosen)], "only LPI had a choice"
+    assert bold == [("LPI", table.row("lpi_rl").point.name)], "only LPI had a choice"
 
 
 def test_claims_are_judged_by_the_figures(made):
@@ -146,7 +146,7 @@ def test_claims_are_judged_by_the_figures(made):
     found = {one.claim: one for one in findings(table)}
     lpi = found["LPI outperforms SQN, SAC in nDCG@20"]
     gains = [
-        paired(table.row("lpi_rl").pooled.values(name)[0], *table.row(other).pooled.values(name))
+        paired(table.row("lpi_rl").values(name)[0], *table.row(other).values(name))
         for other in ("sqn", "sac")
         for name in ("purchase.nDCG@20", "click.nDCG@20")
     ]
@@ -161,7 +161,8 @@ def test_claims_are_judged_by_the_figures(made):
     assert most.holds == (won > 6) and most.because.startswith(f"{won} of 12")
     far = next(one for claim, one in found.items() if "another seed" in claim)
     floor = table.floor["test"]
-    beyond = [row for row in table.rows[1:] if row.js.mean - 1.96 * row.js.se > floor.mean + 1.96 * floor.se]
+    distances = [row.estimate("JS") for row in table.rows[1:]]
+    beyond = [js for js in distances if js.mean - 1.96 * js.se > floor.mean + 1.96 * floor.se]
     assert far.holds == (len(beyond) == 6)
     # What a claim speaks of must be there.
     some = replace(table, rows=table.rows[:3])
@@ -175,7 +176,7 @@ def test_published_figures_are_context_unless_the_data_is_the_papers(made):
     assert "means nothing" in note
     assert "difference / s.e." not in main_table(table).markdown()
     original = replace(table, data=replace(data, original=True))
-    ours = table.row("sqn").pooled.estimate("purchase.HR@5")
+    ours = table.row("sqn").estimate("purchase.HR@5")
     expected = (ours.mean - 0.663) / np.hypot(ours.plain_se, 0.007)
     assert original.distance("sqn", "purchase.HR@5") == pytest.approx(expected)
     shown = from_markdown(main_table(original).markdown(), "Table 3: shop")
@@ -188,7 +189,7 @@ def test_pieces_without_weights_give_the_same_table(made, tmp_path, messages):
     _, data, whole = made
     first = study(data, tmp_path / "here", keep="figures")
     part = table3(data, first, replace(RECIPE, policies=("mle", "sqn")))
-    assert [row.name for row in part.rows] == ["mle", "sqn"]
+    assert [row.key for row in part.rows] == ["mle", "sqn"]
     left = sorted(path.name for path in (tmp_path / "here" / "runs").iterdir())
     assert left == ["mle-seed=101", "mle-seed=102"]  # references are needed again
     shutil.copytree(tmp_path / "here" / "figures", tmp_path / "there" / "figures")
@@ -227,12 +228,12 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
     monkeypatch.setattr("localpolicy.study.jobs.training", diverging)
     recipe = replace(RECIPE, policies=("pg", "reward_weighted", "lpi_rl"), seeds=1)
     table = table3(data, study(data, tmp_path / "out"), recipe)
-    assert [row.name for row in table.rows] == ["reward_weighted", "lpi_rl"]
+    assert [row.key for row in table.rows] == ["reward_weighted", "lpi_rl"]
     assert table.failed == {"pg": "step 3: the term 'policy' is nan."}
-    assert table.row("lpi_rl").chosen == "beta=1 td_weight=1"
+    assert table.row("lpi_rl").point.name == "beta=1 td_weight=1"
     assert "PG could not be trained: step 3" in main_table(table).note
     shown = dial_figure(data, study(data, tmp_path / "out"), replace(RECIPE, seeds=1), "beta")
-    assert [row.label for row in shown.rows] == ["β=1"]
+    assert [row.name for row in shown.rows] == ["β=1"]
     assert "lpi_rl-beta=0.1-td_weight=1-seed=0 could not be trained: step 3" in dial_tables(shown)[0].note
     assert shown.to_dict()["failed"] == {"lpi_rl-beta=0.1-td_weight=1-seed=0": "step 3: the term 'policy' is nan."}
     assert table.to_dict()["policies"]["lpi_rl"]["grid"]["beta=0.1 td_weight=1"]["failed"]
@@ -241,10 +242,10 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
 
 def test_nothing_is_chosen_from_part_of_a_grid(made):
     _, _, table = made
-    found = {point: table.row("lpi_rl").grid[point.name] for point in RECIPE.points("lpi_rl")}
-    assert best_point(found).name == table.row("lpi_rl").chosen
-    for point in found:
-        assert best_point({**found, point: None}) is None
+    row, points = table.row("lpi_rl"), RECIPE.points("lpi_rl")
+    assert best_of(row.grid, points).point == row.point
+    for tried in row.grid:
+        assert best_of([other for other in row.grid if other is not tried], points) is None
 
 
 def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
@@ -279,8 +280,8 @@ def test_what_cannot_be_made_is_refused(made, small, tmp_path):
 def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
     folder, data, table = made
     shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta")
-    assert [row.name for row in shown.rows] == ["0.1", "1"]
-    there, content = shown.rows[0].pooled.seeds[0].to_dict("validation"), shown.to_dict()
+    assert [row.key for row in shown.rows] == ["0.1", "1"]
+    there, content = shown.rows[0].seeds[0].to_dict("validation"), shown.to_dict()
     assert measured(content, "0.1", "click.nDCG@20") == there["metrics"]["click"]["nDCG@20"]["mean"]
     assert measured(content, "0.1", "JS") == there["divergence"]["js"]["mean"]
     assert {line["split"] for line in content["measurements"]} == {"validation"} and not content["leads"]
@@ -300,7 +301,7 @@ def test_the_breakdown_is_by_events_per_sequence(made):
     clicks = breakdown_tables(table)[1]
     buckets = table.breakdown("click")
     assert [bucket.label for bucket in buckets] == ["click ≤ 5", "click 6-10"]
-    scores = table.row("lpi_rl").pooled.seeds[0].scores
+    scores = table.row("lpi_rl").seeds[0].scores
     counts = np.bincount(scores.sequence[scores.event == scores.events.index("click")])
     assert buckets[0].means["LPI"].n == ((counts > 0) & (counts <= 5)).sum()
     rows = from_markdown(clicks.markdown(), clicks.title)
@@ -373,28 +374,28 @@ def test_table_1(ratings):
     rows = from_markdown(table1_tables(table)[0].markdown(), "Table 1: ratings")
     assert list(rows) == ["Logging (μ̂)", "𝓛_μ", "IPS", "LPI β=0.1", "LPI β=1000"]
     for row in table.rows:
-        shown = zip(rows[row.label], ("AR@1", "iAR@1", "JS", "entropy"), (5e-5, 5e-4, 5e-4, 5e-3), strict=False)
+        shown = zip(rows[row.name], ("AR@1", "iAR@1", "JS", "entropy"), (5e-5, 5e-4, 5e-4, 5e-3), strict=False)
         for cell, name, near in shown:
-            assert float(cell) == pytest.approx(measured(content, row.name, name), abs=near)
+            assert float(cell) == pytest.approx(measured(content, row.key, name), abs=near)
     assert not any(row[3].best for row in table1_tables(table)[0].body), "JS is a distance"
     assert any(row[2].best for row in table1_tables(table)[0].body)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
     assert "context alone" in table1_tables(table)[0].note
     assert "seeds at each row: 2." in table1_tables(table)[0].note
-    first = table.rows[0].pooled
-    some = replace(table, rows=[replace(table.rows[0], pooled=replace(first, seeds=first.seeds[:1])), *table.rows[1:]])
+    first = table.rows[0]
+    some = replace(table, rows=[replace(first, seeds=first.seeds[:1]), *table.rows[1:]])
     assert "seeds at each row: 1 or 2." in table1_tables(some)[0].note
     for row in table.rows:
-        errors = [one.to_dict("test")["rewards"]["AR@1"]["se"] for one in row.pooled.seeds]
-        assert row.pooled.estimate("AR@1").se == max(errors)
+        errors = [one.to_dict("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
+        assert row.estimate("AR@1").se == max(errors)
     assert errors[0] != errors[1]
     paper = replace(table, data=replace(data, original=True))
     for row in table.rows:
-        ours, there = row.pooled.estimate("AR@1"), paper.published[row.name]["AR@1"]
+        ours, there = row.estimate("AR@1"), paper.published[row.key]["AR@1"]
         error = math.hypot(ours.plain_se, there.se)
-        assert paper.distance(row.name, "AR@1") == pytest.approx((ours.mean - there.value) / error)
-    assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.pooled.seeds)
+        assert paper.distance(row.key, "AR@1") == pytest.approx((ours.mean - there.value) / error)
+    assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.seeds)
     with pytest.raises(DataError, match="Table 3 needs both"):
         table3(data, study(data, folder / "other"), RECIPE)
 
@@ -437,4 +438,4 @@ def test_the_true_value_stands_beside_each_point_and_each_policy(tmp_path):
     assert shown == [f"{truths[arm]:.4f}" for arm in list(truths)[1:]]
     assert table.row("mle").truth == pytest.approx(truths["mle-seed=0"])
     assert from_markdown(main_table(table).markdown(), "Table 3: store")["μ̂"][-1] == f"{truths['mle-seed=0']:.4f}"
-    assert f"the logging policy's is {table.row('mle').truths[0]['logging']:.4f}" in main_table(table).note
+    assert f"the logging policy's is {table.row('mle').seeds[0].truth['logging']:.4f}" in main_table(table).note

@@ -8,7 +8,7 @@ from shop_logs import write_shop
 from localpolicy.errors import TrainingError
 from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import Config
-from localpolicy.study import arms, jobs
+from localpolicy.study import arms, jobs, measured
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import seed_mean
 from localpolicy.training.train import training
@@ -30,7 +30,7 @@ def shop(tmp_path_factory):
 @pytest.fixture
 def order(monkeypatch):
     """What ended when: trainings, and evaluations of a split."""
-    ends, evaluated = [], jobs.measure
+    ends, evaluated = [], measured.measure
 
     def noted(data, run, config, **how):
         if not run.finished:
@@ -38,12 +38,12 @@ def order(monkeypatch):
             ends.append(f"train {run.folder.name}")
         return run
 
-    def measured(candidate, *given, config, **options):
+    def noted_measure(candidate, *given, config, **options):
         ends.append(f"{config.split} {candidate.name}")
         return evaluated(candidate, *given, config=config, **options)
 
     monkeypatch.setattr(jobs, "training", noted)
-    monkeypatch.setattr(jobs, "measure", measured)
+    monkeypatch.setattr(measured, "measure", noted_measure)
     return ends
 
 

@@ -27,9 +27,9 @@ from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdic
 from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
-from localpolicy.study.measured import Pooled
+from localpolicy.study.measured import Pooled, best_within
 from localpolicy.study.settings import axes, optuna_search
-from localpolicy.study.sweep import best_within, sweep
+from localpolicy.study.sweep import sweep
 from localpolicy.training.train import train
 
 CONFIG = Config.parse(
@@ -396,7 +396,7 @@ def test_an_arm_without_its_positions_is_not_measured(swept, tmp_path, monkeypat
 
     options = {"over": ["beta=1"], "seeds": 1, "out": tmp_path / "out"}
     with monkeypatch.context() as patch, pytest.raises(OSError, match="no space"):
-        patch.setattr("localpolicy.study.jobs.save_positions", full)
+        patch.setattr("localpolicy.study.measured.save_positions", full)
         again(swept, **options)
     assert not list((tmp_path / "out").rglob("arm.json"))
     assert again(swept, **options).chosen is not None

@@ -147,6 +147,10 @@ class Prepared:
                 raise DataError(f"{self.path / name} {came}: the data set is damaged. Prepare it again.")
         self.splits = {name: self._open(name) for name in SPLITS}
 
+    def __reduce__(self) -> tuple[type[Prepared], tuple[Path]]:
+        """For another process, which maps the same files."""
+        return Prepared, (self.path,)
+
     def _open(self, split: str) -> Split:
         """Map the arrays; their headers and lengths must fit the manifest."""
         folder = self.path / split

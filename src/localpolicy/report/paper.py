@@ -20,8 +20,8 @@ from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
 from localpolicy.study.paper_data import DataSet, data_sets, studies
-from localpolicy.study.paper_recipe import SYMBOLS, TUNED, Recipe
-from localpolicy.study.paper_tables import DIALLED, EVENTS, FIGURES, PaperTable, dial_figure, table1, table3
+from localpolicy.study.paper_recipe import EVENTS, SYMBOLS, TUNED, Recipe
+from localpolicy.study.paper_tables import DIALLED, FIGURES, PaperTable, dial_figure, table1, table3
 from localpolicy.study.settings import paper_config
 
 LOG = logging.getLogger(__name__)
@@ -119,13 +119,13 @@ def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
 
 def table1_tables(table: PaperTable) -> list[Table]:
     """Ours beside the paper's."""
-    every = [row.pooled.estimate("iAR@1").mean for row in table.rows]
+    every = [row.estimate("iAR@1").mean for row in table.rows]
     rows = []
     for row in table.rows:
-        there = table.published.get(row.name, {})
-        mean = {name: row.pooled.estimate(name).mean for name in (*table.figures, *table.beside)}
+        there = table.published.get(row.key, {})
+        mean = {name: row.estimate(name).mean for name in (*table.figures, *table.beside)}
         shown: list[str | Cell] = [
-            row.label,
+            row.name,
             number(mean["AR@1"]),
             best_cell(mean["iAR@1"], every, digits=3),
             number(mean["JS"], 3),
@@ -133,7 +133,7 @@ def table1_tables(table: PaperTable) -> list[Table]:
             f"{mean['coverage@1']:.1%}",
         ]
         for name in FIGURES if table.published else ():
-            distance = table.distance(row.name, name)
+            distance = table.distance(row.key, name)
             beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
             shown.append(f"{there[name].value:.3f}{beside}" if name in there else NOTHING)
         rows.append(shown)
@@ -145,8 +145,8 @@ def table1_tables(table: PaperTable) -> list[Table]:
 def _table1_note(table: PaperTable) -> str:
     parts = state_of(table, "a small network, short contexts, few epochs; it says that the recipe runs.")
     if table.rows:
-        errors = ", ".join(f"{name} {max(row.pooled.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
-        counts = sorted({len(row.pooled.seeds) for row in table.rows})
+        errors = ", ".join(f"{name} {max(row.estimate(name).se for row in table.rows):.4f}" for name in FIGURES)
+        counts = sorted({len(row.seeds) for row in table.rows})
         parts.append(
             f"Largest standard errors, clustered by user: {errors}; seeds at each row: {' or '.join(map(str, counts))}."
         )
@@ -198,7 +198,7 @@ def table2_table(data: DataSet) -> Table:
 def dial_tables(table: PaperTable) -> list[Table]:
     """LPI over β or λ."""
     symbol, other = SYMBOLS[table.over], next(mark for key, mark in SYMBOLS.items() if key != table.over)
-    estimates = {row.label: [row.pooled.estimate(name, table.split) for name in DIALLED] for row in table.rows}
+    estimates = {row.name: [row.estimate(name, table.split) for name in DIALLED] for row in table.rows}
     rows = [[label, *(with_error(each.mean, each.se) for each in every)] for label, every in estimates.items()]
     parts = [*state_of(table), f"LPI at {other}=1, validation split; errors by sequence."]
     if table.floor is not None:

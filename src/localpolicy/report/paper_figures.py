@@ -10,8 +10,8 @@ import altair as alt
 from localpolicy.measure.estimate import Estimate, Interval, t_quantile
 from localpolicy.measure.significance import Bucket
 from localpolicy.report.charts import CONFIG, DARK, GREY, Datum, bar
-from localpolicy.study.paper_recipe import POLICIES, SYMBOLS, TUNED
-from localpolicy.study.paper_tables import DIALLED, EVENTS, PaperTable
+from localpolicy.study.paper_recipe import EVENTS, POLICIES, SYMBOLS, TUNED
+from localpolicy.study.paper_tables import DIALLED, PaperTable
 
 COLOURS = ("#0072b2", "#d98f00", "#009e73", "#882255")
 PANEL = (320, 240)  # width and height
@@ -42,7 +42,7 @@ def dial_spec(table: PaperTable) -> dict[str, Any]:
 def _points(table: PaperTable, name: str) -> list[Datum]:
     """A series of the figure: nDCG@20 of an event, or JS."""
     series, _, figure = name.partition(".")
-    values = {row.name: row.pooled.estimate(name, table.split) for row in table.rows}
+    values = {row.key: row.estimate(name, table.split) for row in table.rows}
     return [
         {"x": float(at), "series": series, "y": value.mean, **bar(Interval.from_estimate(value), figure or series)}
         for at, value in values.items()

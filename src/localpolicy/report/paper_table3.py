@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
@@ -10,9 +11,10 @@ from localpolicy.measure.significance import Paired, paired_family
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
 from localpolicy.report.table import NOTHING, Cell, Table, best_cell, interval_text, number
-from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.paper_recipe import LABELS, OURS, POLICIES, SELECT, TUNED
-from localpolicy.study.paper_tables import COLUMNS, DIALLED, EVENTS, PaperTable, Row
+from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
+from localpolicy.study.paper_recipe import EVENTS, LABELS, METRICS, OURS, POLICIES, SELECT, TUNED
+from localpolicy.study.paper_tables import DIALLED, PaperTable, label_of
+from localpolicy.study.settings import NO_POINT
 
 SEEN = DIALLED[:2]  # nDCG@20 of purchases and of clicks
 # What our rows add: tied heads to each policy that has both; the closed form to μ̂, and to the paper's.
@@ -35,34 +37,32 @@ def table3_tables(table: PaperTable) -> list[Table]:
 
 def main_table(table: PaperTable) -> Table:
     """Policies by figures, the paper's under each."""
-    heads = [f"{'p' if name.startswith('purchase') else 'c'}.{name.partition('.')[2]}" for name in COLUMNS]
-    every = (*table.rows, *table.ours)
-    truth = any(row.truth is not None for row in every)
-    rows: list[list[str | Cell]] = []
-
-    def line(label: str, shown: Iterable[str | Cell], last: str = NOTHING) -> None:
-        rows.append([label, *shown, *([last] if truth else [])])
-
-    for row in every:
-        js = number(row.js.mean, 3)  # never bold: a larger distance is not better
-        line(row.label, [*(_cell(table, row, name) for name in COLUMNS), js], number(row.truth))
-        if there := table.published.get(row.name):
-            texts = (number(there[name].value, 3) if name in there else NOTHING for name in (*COLUMNS, "JS"))
-            line("  published", texts)
+    columns, rows = (*METRICS, "JS"), list[list[str | Cell]]()
+    for row in (*table.rows, *table.ours):
+        rows.append([label_of(row), *(_cell(table, row, name) for name in columns), number(row.truth)])
+        if there := table.published.get(row.key):
+            texts = (number(there[name].value, 3) if name in there else NOTHING for name in columns)
+            rows.append(["  published", *texts, NOTHING])
         if there and table.data.original:
-            apart = [table.distance(row.name, name) for name in (*COLUMNS, "JS")]
-            line("  difference / s.e.", (NOTHING if each is None else f"{each:+.1f}" for each in apart))
-    columns = ["policy", *heads, "JS", *(["true J"] if truth else [])]
-    return Table(f"Table 3: {table.data.name}", columns, rows, _note(table))
+            apart = (table.distance(row.key, name) for name in columns)
+            texts = (NOTHING if each is None else f"{each:+.1f}" for each in apart)
+            rows.append(["  difference / s.e.", *texts, NOTHING])
+    heads = ["policy", *(f"{name[0]}.{name.partition('.')[2]}" for name in METRICS), "JS", "true J"]
+    shown = len(heads) if _truth_known(table) else len(heads) - 1
+    return Table(f"Table 3: {table.data.name}", heads[:shown], [row[:shown] for row in rows], _note(table))
 
 
-def _cell(table: PaperTable, row: Row, name: str) -> Cell:
-    """Bold and stars are for the paper's rows."""
-    lead, mean = table.leads.get(name), row.pooled.estimate(name).mean
-    if row.name in OURS:
+def _truth_known(table: PaperTable) -> bool:
+    return any(row.truth is not None for row in (*table.rows, *table.ours))
+
+
+def _cell(table: PaperTable, row: Pooled, name: str) -> Cell:
+    """Bold and stars are for the paper's rows, and never for JS: a larger distance is not better."""
+    lead, mean = table.leads.get(name), row.estimate(name).mean
+    if row.key in OURS or name == "JS":
         return Cell(number(mean, 3))
-    stars = lead.test.stars if lead is not None and lead.best == row.pooled.name else ""
-    return best_cell(mean, [other.pooled.estimate(name).mean for other in table.rows], stars, digits=3)
+    stars = lead.test.stars if lead is not None and lead.best == row.name else ""
+    return best_cell(mean, [other.estimate(name).mean for other in table.rows], stars, digits=3)
 
 
 def _note(table: PaperTable) -> str:
@@ -70,31 +70,31 @@ def _note(table: PaperTable) -> str:
     if not table.rows:
         return " ".join(parts)
     for event in EVENTS:
-        names = [name for name in COLUMNS if name.startswith(event)]
-        estimates = [row.pooled.estimate(name) for row in table.rows for name in names]
+        names = [name for name in METRICS if name.startswith(event)]
+        estimates = [row.estimate(name) for row in table.rows for name in names]
         parts.append(
             f"{event}: largest standard error {max(estimate.plain_se for estimate in estimates):.4f} over positions "
             f"(the paper's), {max(estimate.se for estimate in estimates):.4f} clustered by sequence."
         )
-    counts = {len(row.pooled.seeds) for row in table.rows}
+    counts = {len(row.seeds) for row in table.rows}
     over = f"{max(counts)} seeds" if max(counts) > 1 else "one seed"
+    length = table.recipe.config("mle", NO_POINT, 0).data.length
     fewer = "" if len(counts) == 1 else f" (some rows: {min(counts)})"
     parts.append(
-        f"Test split, every position of the latest {table.length}, first actions included; means over {over}{fewer}. "
+        f"Test split, every position of the latest {length}, first actions included; means over {over}{fewer}. "
         "Stars: largest against second largest, paired t-test by sequence, Holm-corrected over columns."
     )
     parts += references_of(table)
-    if logged := [truth["logging"] for row in table.rows for truth in row.truths]:
-        parts.append(
-            f"True J: mean reward per impression in the simulated world; the logging policy's is {logged[0]:.4f}."
-        )
+    if truths := [seed.truth for row in table.rows for seed in row.seeds if seed.truth is not None]:
+        logged = f"the logging policy's is {truths[0]['logging']:.4f}"
+        parts.append(f"True J: mean reward per impression in the simulated world; {logged}.")
     if table.ours:
         parts.append(
             "Rows marked 'ours' are not the paper's: our defaults on a network of the same size. Stars and bold "
             "figures leave them out. Their JS is taken from the paper's untied μ̂ too: read it beside that of μ̂ with "
             "tied heads."
         )
-        parts += [_silent(row) for row in table.ours if row.improvements]
+        parts += [_believed(row, slopes) for row in table.ours if (slopes := slopes_of(row))]
     if table.published and not table.data.original:
         parts.append(
             "Published figures stand here as context alone: they belong to other data, and a difference from them "
@@ -103,29 +103,31 @@ def _note(table: PaperTable) -> str:
     return " ".join(parts)
 
 
-def _silent(row: Row) -> str:
+def slopes_of(row: Pooled) -> list[float]:
+    """By how much each seed in closed form multiplies its advantages."""
+    every = (seed.record["run"].get("improvement") for seed in row.seeds)
+    return [improvement["slope"] for improvement in every if improvement is not None]
+
+
+def _believed(row: Pooled, slopes: Sequence[float]) -> str:
     """How far the critics of the closed form were believed."""
-    slopes = [improvement["slope"] for improvement in row.improvements]
-    silent = sum(slope == 0 for slope in slopes)
-    if silent:
+    if silent := sum(slope == 0 for slope in slopes):
         return (
-            f"{row.label}: in {silent} of {len(slopes)} seeds its critic tells nothing of held-out actions, and the "
-            "policy stays at its μ̂."
+            f"{label_of(row)}: in {silent} of {len(slopes)} seeds its critic tells nothing of held-out actions, and "
+            "the policy stays at its μ̂."
         )
-    return f"{row.label}: its advantages are multiplied by {', '.join(f'{slope:.2f}' for slope in slopes)}."
+    return f"{label_of(row)}: its advantages are multiplied by {', '.join(f'{slope:.2f}' for slope in slopes)}."
 
 
 def our_gains(table: PaperTable) -> Table:
     """What our rows add, one change at a time: paired differences on the same test positions."""
-    pairs = [(table.row(upper), table.row(lower)) for upper, lower in OUR_PAIRS]
-    known = [(high, low) for high, low in pairs if high is not None and low is not None]
-    tests = differences(known)
-    rows = []
-    for high, low in known:
-        shown = [tests[high.name, low.name, name] for name in SEEN]
+    pairs, rows = _pairs(table, OUR_PAIRS), []
+    tests = differences(pairs)
+    for high, low in pairs:
+        shown = [tests[high.key, low.key, name] for name in SEEN]
         gain = NOTHING if high.truth is None or low.truth is None else f"{high.truth - low.truth:+.4f}"
         texts = [f"{test.difference:+.4f} ± {test.se:.4f}{test.stars}" for test in shown]
-        rows.append([f"{high.label} − {low.label}", *texts, gain])
+        rows.append([f"{label_of(high)} − {label_of(low)}", *texts, gain])
     note = (
         "Test split, means over seeds; ± one standard error by sequence. Stars: paired t-test, Holm-corrected over the "
         "table."
@@ -143,20 +145,16 @@ def claims(table: PaperTable) -> Table:
 
 def choices(table: PaperTable) -> Table:
     """The validation figure at each point of the grids. The true J is shown, but did not choose."""
-    truth = any(row.truths for row in table.rows)
-    rows: list[list[str | Cell]] = []
-    for row in table.rows:
-        for point, arm in row.grid.items():
-            head = [POLICIES[row.name], point or NOTHING]
-            if arm.failed:
-                rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
-                continue
-            js, chosen = arm.js("validation"), point == row.chosen
-            figure = Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
-            true = [number(arm.truth["value"] if arm.truth else None)] if truth else []
-            epoch = f"{arm.epoch} of {arm.record['run']['epochs']}"
-            distance = number(None if js is None else js.mean, 3)
-            rows.append([*head, figure, distance, epoch, *true, "chosen" if chosen else ""])
+    truth, rows = _truth_known(table), list[list[str | Cell]]()
+    points = [(row, tried) for row in table.rows for tried in row.grid]
+    for row, tried in points:
+        head, (arm,), chosen = [POLICIES[row.key], tried.name or NOTHING], tried.seeds, tried.point == row.point
+        if arm.failed:
+            rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
+            continue
+        js, figure = arm.js("validation"), Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
+        shown = [number(None if js is None else js.mean, 3), f"{arm.epoch} of {arm.record['run']['epochs']}"]
+        rows.append([*head, figure, *shown, *([number(tried.truth)] if truth else []), "chosen" if chosen else ""])
     note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
     columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
     return Table(f"How the points were chosen: {table.data.name}", columns, rows, note)
@@ -187,8 +185,7 @@ def findings(table: PaperTable) -> list[Claim]:
     return [
         _all_above(table, tuple(TUNED), ("mle", "reward_weighted")),
         _all_above(table, ("lpi_rl",), ("sqn", "sac")),
-        _largest_in_most(table),
-        _ips_worst(table),
+        *_of_all_policies(table),
         _above_noise(table),
     ]
 
@@ -199,69 +196,61 @@ def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) ->
     It holds if every difference is above 0 beyond chance, fails if one is below, and is open otherwise.
     """
     claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
-    figure, rule = "nDCG@20", f"every difference above 0: {TESTED}"
-    pairs = [(high, low) for high in _rows(table, upper) for low in _rows(table, lower)]
+    about, pairs = ("nDCG@20", f"every difference above 0: {TESTED}"), _pairs(table, product(upper, lower))
     if len(pairs) < len(upper) * len(lower):
-        return Claim(figure, rule, None, claim, "not all of them are trained")
+        return Claim(*about, None, claim, "not all of them are trained")
     tests = differences(pairs)
-    better = sum(test.sign > 0 for test in tests.values())
-    worse = sum(test.sign < 0 for test in tests.values())
+    signs = [test.sign for test in tests.values()]
+    better, worse = signs.count(1), signs.count(-1)
     (high, low, name), test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
     least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {test.difference:+.4f}±{test.se:.4f}"
     because = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
-    return Claim(figure, rule, holds, claim, because)
+    return Claim(*about, holds, claim, because)
 
 
-def differences(pairs: Sequence[tuple[Row, Row]]) -> dict[tuple[str, str, str], Paired]:
-    """Paired tests of these rows in nDCG@20, by their names and the figure: all are read together."""
+def _pairs(table: PaperTable, keys: Iterable[tuple[str, str]]) -> list[tuple[Pooled, Pooled]]:
+    """Those of which both rows are there."""
+    rows = ((table.row(upper), table.row(lower)) for upper, lower in keys)
+    return [(high, low) for high, low in rows if high is not None and low is not None]
+
+
+def differences(pairs: Sequence[tuple[Pooled, Pooled]]) -> dict[tuple[str, str, str], Paired]:
+    """Paired tests of these rows in nDCG@20, by their keys and the figure: all are read together."""
     return paired_family(
-        {
-            (high.name, low.name, name): (high.pooled.values(name)[0], *low.pooled.values(name))
-            for high, low in pairs
-            for name in SEEN
-        }
+        {(high.key, low.key, name): (high.values(name)[0], *low.values(name)) for high, low in pairs for name in SEEN}
     )
 
 
-def _largest_in_most(table: PaperTable) -> Claim:
-    about = "every column", "the larger mean, in more than half"
-    claim = "LPI has the largest figure in most columns"
+def _of_all_policies(table: PaperTable) -> list[Claim]:
+    most = "every column", "the larger mean, in more than half"
+    worst = "every column and JS", "the smallest, the largest"
+    said = "LPI has the largest figure in most columns", "IPS-PG has the lowest figures and the largest JS"
     if len(table.rows) < len(POLICIES):
-        return Claim(*about, None, claim, "not all policies are trained")
-    won = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]]
+        unknown = "not all policies are trained"
+        return [Claim(*about, None, claim, unknown) for about, claim in zip((most, worst), said, strict=True)]
+    won, many = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]], len(METRICS)
     starred = sum(bool(lead.test.stars) for lead in won)
-    because = f"{len(won)} of {len(COLUMNS)}, {starred} of them with stars"
-    return Claim(*about, 2 * len(won) > len(COLUMNS), claim, because)
-
-
-def _ips_worst(table: PaperTable) -> Claim:
-    about = "every column and JS", "the smallest, the largest"
-    claim = "IPS-PG has the lowest figures and the largest JS"
-    if len(table.rows) < len(POLICIES):
-        return Claim(*about, None, claim, "not all policies are trained")
-    lowest = sum(min(table.rows, key=lambda row: row.pooled.estimate(name).mean).name == "ips_pg" for name in COLUMNS)
-    furthest = max(table.rows, key=lambda row: row.js.mean)
-    far = f"furthest: {POLICIES[furthest.name]} at JS {furthest.js.mean:.3f}"
-    holds = lowest == len(COLUMNS) and furthest.name == "ips_pg"
-    return Claim(*about, holds, claim, f"lowest in {lowest} of {len(COLUMNS)} columns; {far}")
+    lowest = sum(min(table.rows, key=lambda row: row.estimate(name).mean).key == "ips_pg" for name in METRICS)
+    furthest = max(table.rows, key=lambda row: row.estimate("JS").mean)
+    far = f"furthest: {furthest.name} at JS {furthest.estimate('JS').mean:.3f}"
+    worst_holds = lowest == many and furthest.key == "ips_pg"
+    return [
+        Claim(*most, 2 * len(won) > many, said[0], f"{len(won)} of {many}, {starred} of them with stars"),
+        Claim(*worst, worst_holds, said[1], f"lowest in {lowest} of {many} columns; {far}"),
+    ]
 
 
 def _above_noise(table: PaperTable) -> Claim:
     """Not a claim of the paper, but reading its JS column assumes it."""
     claim = "all policies differ from μ̂ by more than another seed does"
-    others = [row for row in table.rows if row.name != "mle"]
+    others = [row for row in table.rows if row.key != "mle"]
     if table.floor is None or not others:
         return Claim("JS", BEYOND, None, claim, "the noise floor is not known")
     floor = Interval.from_estimate(table.floor["test"])
-    beyond = [row.name for row in others if beyond_floor(Interval.from_estimate(row.js), floor)]
-    names = _names(beyond) or "none"
-    because = f"above the floor of {interval_text(floor)}: {names}"
+    beyond = [row.key for row in others if beyond_floor(Interval.from_estimate(row.estimate("JS")), floor)]
+    because = f"above the floor of {interval_text(floor)}: {_names(beyond) or 'none'}"
     return Claim("JS", BEYOND, len(beyond) == len(others), claim, because)
-
-
-def _rows(table: PaperTable, objectives: Sequence[str]) -> list[Row]:
-    return [row for name in objectives if (row := table.row(name)) is not None]
 
 
 def _names(objectives: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
 
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
-    keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.settings)
+    keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
@@ -98,7 +98,7 @@ def section(sweep: Sweep) -> Section:
 
 
 def _info(sweep: Sweep, tried: Pooled) -> PolicyInfo:
-    beta, first = dict(tried.settings).get("objective.beta"), tried.good[0]
+    beta, first = dict(tried.point.settings).get("objective.beta"), tried.good[0]
     kept = {"selected_epoch": first.epoch, "selected_by": sweep.select, "weights": first.record["run"]["weights"]}
     return PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept)
 

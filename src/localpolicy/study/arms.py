@@ -1,8 +1,7 @@
 """The arms of an experiment: each is trained, measured against the references, and remembered in small files.
 
-OUT/runs/<arm>/                  the run with its weights
-OUT/figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
-OUT/figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
+OUT/runs/<arm>/      the run with its weights
+OUT/figures/<arm>/   what was measured of it (see `measured`)
 
 What lies under `figures` suffices to go on and to test for significance: weights need not be kept, nor carried from
 one machine to the next. Nothing is measured or trained twice.
@@ -10,14 +9,15 @@ one machine to the next. Nothing is measured or trained twice.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import shutil
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, Stopped, TrainingError
@@ -27,17 +27,17 @@ from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluate import world_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import read_json
+from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.processes import in_processes
-from localpolicy.study.jobs import Job, Task, different, measure_all, networks_of, refuse_other
-from localpolicy.study.measured import SPLITS, Measured
+from localpolicy.study.jobs import Job, refuse_other, refuse_unlike, train_job
+from localpolicy.study.measured import SPLITS, Measured, measure_arm
 from localpolicy.study.settings import Point
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
 TOWERS = "towers"  # under `out`, while arms that share them are at work
 Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
-Ended = Callable[[Sequence[str]], Sequence["Arm"]]  # from the names of arms that ended to those to begin
+Ended = Callable[[Sequence["Arm"]], Sequence["Arm"]]  # from arms that ended to those to begin
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,30 @@ class Arm:
         """Named by its objective, its point of a grid and its seed."""
         words = [objective, *point.name.split(), f"seed={config.train.seed}"]
         return cls("-".join(words).replace("/", "_"), config)
+
+    @property
+    def networks(self) -> str:
+        """What decides the networks of an arm that has a dial; of any other arm, all there is."""
+        undialled = self.config.objective.undialled()
+        if undialled is None or self.given is not None:
+            return self.name
+        config = self.config.model_copy(update={"objective": undialled})
+        return hashlib.sha256(config.model_dump_json().encode()).hexdigest()[:16]
+
+
+class Group(NamedTuple):
+    """Arms for one process, in turn: those of the same networks, which the first trains and all dial."""
+
+    arms: Sequence[Arm]
+    towers: Path | None = None  # where these networks lie meanwhile
+    measured: bool = True  # or trained alone
+
+
+class Outcome(NamedTuple):
+    """What came of an arm: trained, measured, FAILED, or held until its references are there."""
+
+    state: str
+    reason: str = ""
 
 
 @dataclass
@@ -78,23 +102,17 @@ class Study:
         wanted: dict[str, Arm] = {}
         known: dict[str, Measured] = {}
 
-        def look(name: str) -> None:
-            if (measured := self._known(wanted[name])) is not None:
-                known[name] = measured
-
         def begun(arms: Sequence[Arm]) -> list[Arm]:
             """These arms and those that follow, less what is known already."""
             before = set(wanted)
             while new := [arm for arm in arms if arm.name not in wanted]:
-                for arm in new:
-                    wanted[arm.name] = arm
-                    look(arm.name)
+                wanted.update({arm.name: arm for arm in new})
+                known.update(self._known(new))
                 arms = then(known)
             return [arm for name, arm in wanted.items() if name not in before and name not in known]
 
-        def ended(names: Sequence[str]) -> list[Arm]:
-            for name in names:
-                look(name)
+        def ended(arms: Sequence[Arm]) -> list[Arm]:
+            known.update(self._known(arms))
             return begun(then(known))
 
         waiting = begun(arms)
@@ -115,21 +133,22 @@ class Study:
         seeds = {seed for _, seed in self._kinds.values()}
         if len(families) != 1 or len(seeds) < max(2, len(self.references)):
             return None
-        self._do([arm for arm in self.references if self._known(arm) is None])
-        known = [measured for arm in self.references if (measured := self._known(arm)) is not None]
-        floors = {split: noise_floor(self._between(known, split)) for split in SPLITS}
+        known = self._known(self.references)
+        self._do([arm for arm in self.references if arm.name not in known])
+        floors = {}
+        for split in SPLITS:
+            # Each pair is met from both sides, with the same figure.
+            pairs = {
+                frozenset((name, other)): js
+                for name, measured in self._known(self.references).items()
+                for other, js in measured.js_by_reference(split).items()
+            }
+            floors[split] = noise_floor(pairs.values())
         return {split: floor for split, floor in floors.items() if floor is not None} or None
 
-    def _between(self, references: Sequence[Measured], split: str) -> list[Estimate]:
-        """JS of each pair of references. Each pair is met from both sides, with the same figure."""
-        pairs = {
-            frozenset((measured.name, other)): js
-            for measured in references
-            for other, js in measured.js_by_reference(split).items()
-        }
-        return list(pairs.values())
+    # ------------------------------------------------------------------ done in processes
 
-    def _do(self, waiting: Sequence[Arm], ended: Ended = lambda names: ()) -> None:
+    def _do(self, waiting: Sequence[Arm], ended: Ended = lambda arms: ()) -> None:
         """Train and measure these and what follows from them, or as many as the time limit allows.
 
         The references are trained beside the arms; an arm that is trained before them is held, and measured when they
@@ -137,75 +156,129 @@ class Study:
         """
         if not waiting:
             return
-        references = {arm.name: self._job(arm, needed=True) for arm in self.references}
-        runs = [job.out for job in references.values()]
-        untrained = [job for job in references.values() if not Run(job.out).finished]
-        asked = {arm.name for arm in waiting}
-        tasks = [self._task(arm, runs) for arm in waiting]
-        tasks += [Task(job) for job in untrained if job.name not in asked]
+        references = {arm.name: Run(self._job(arm).out) for arm in self.references}
+        for arm in self.references:
+            run = references[arm.name]
+            if arm.given is None and run.finished and not (run.folder / "policy.safetensors").exists():
+                shutil.rmtree(run.folder)  # it came here without its weights
+        untrained = [arm for arm in self.references if not references[arm.name].finished]
         if untrained:
-            LOG.info("references first: %s", ", ".join(job.name for job in untrained))
-        tasks.sort(key=lambda task: task.job.name not in references)
-        queue, held, done = deque(self._groups(tasks)), list[Task](), 0
+            LOG.info("references first: %s", ", ".join(arm.name for arm in untrained))
+        asked = {arm.name for arm in waiting}
+        alone = self._groups([arm for arm in untrained if arm.name not in asked], measured=False)
+        queue = deque([*alone, *self._groups(sorted(waiting, key=lambda arm: arm.name not in references))])
+        held, done = list[Arm](), 0
         try:
-            for group, outcomes in in_processes(measure_all, queue, processes=self.processes, deadline=self.deadline):
+            for group, outcomes in in_processes(self.work, queue, processes=self.processes, deadline=self.deadline):
                 over = []
-                for task, outcome in zip(group, outcomes, strict=True):
-                    name = task.job.name
-                    if outcome.failed is not None and name in references:
-                        raise TrainingError(f"{name}, a reference, could not be trained: {outcome.failed}")
-                    if outcome.held:
-                        held.append(task)
+                for arm, (state, reason) in zip(group.arms, outcomes, strict=True):
+                    if state == "FAILED" and arm.name in references:
+                        raise TrainingError(f"{arm.name}, a reference, could not be trained: {reason}")
+                    if state == "held":
+                        held.append(arm)
                         continue
                     done += 1
-                    state = "trained" if task.figures is None else "measured" if outcome.failed is None else "FAILED"
-                    LOG.info("%s: %s (%d done)", name, state, done)
-                    if task.figures is not None:
-                        over.append(name)
-                # First: others may wait for them in turn.
-                queue.extendleft(reversed(self._groups([self._task(arm, runs) for arm in ended(over)])))
-                if held and all(Run(run).finished for run in runs):
-                    queue.extendleft((task,) for task in reversed(held))
+                    LOG.info("%s: %s (%d done)", arm.name, state, done)
+                    if group.measured:
+                        over.append(arm)
+                queue.extendleft(reversed(self._groups(ended(over))))  # first: others may wait for them in turn
+                if held and all(run.finished for run in references.values()):
+                    queue.extendleft(Group([arm]) for arm in reversed(held))
                     held.clear()
         except Stopped as stop:
             if self.deadline is None:
                 raise
             LOG.info("%s", stop)
 
-    def _groups(self, tasks: Sequence[Task]) -> list[tuple[Task, ...]]:
-        """Arms whose networks are the same are done one after another: the first trains them, all dial them."""
-        by_networks: dict[str, list[Task]] = {}
-        for task in tasks:
-            by_networks.setdefault(networks_of(task), []).append(task)
+    def _groups(self, arms: Sequence[Arm], *, measured: bool = True) -> list[Group]:
+        """For the processes; refused where a run was trained here as another."""
+        by_networks: dict[str, list[Arm]] = {}
+        for arm in arms:
+            if arm.given is None:
+                refuse_other(self._job(arm))
+            by_networks.setdefault(arm.networks, []).append(arm)
         groups = []
         for key, group in by_networks.items():
             towers = self.out / TOWERS / key
             shared = len(group) > 1 or towers.exists()  # the others may have been done before a kill
-            groups.append(tuple(replace(task, towers=towers) for task in group) if shared else tuple(group))
+            groups.append(Group(group, towers if shared else None, measured))
         return groups
 
-    def _job(self, arm: Arm, *, needed: bool = False) -> Job:
-        """The arm's run, refused where it was trained here as another; trained again if its weights are `needed`."""
-        job = Job(arm.name, self.data.path, arm.given or self.out / "runs" / arm.name, arm.config)
-        if arm.given is None:
-            if needed and Run(job.out).finished and not (job.out / "policy.safetensors").exists():
-                shutil.rmtree(job.out)  # it came here without its weights
-            refuse_other(job)
-        return job
+    def work(self, group: Group) -> list[Outcome]:
+        """What one process does; shared networks go when all their arms are done."""
+        outcomes = [self._measure_one(arm, group) for arm in group.arms]
+        if group.towers is not None:
+            shutil.rmtree(group.towers, ignore_errors=True)
+        return outcomes
 
-    def _task(self, arm: Arm, references: Sequence[Path]) -> Task:
-        job = self._job(arm)
-        return Task(
-            job,
-            self.out / "figures" / arm.name,
-            # A run is never its own reference.
-            tuple(run for run in references if run.resolve() != job.out.resolve()),
-            arm.given is not None,
-            "runs" if job.out in references else self.keep,
-            self.imputation,
-            self.truth,
-            self.exclude_seen,
-        )
+    def _measure_one(self, arm: Arm, group: Group) -> Outcome:
+        """Train one arm; measure it if its references are there."""
+        job, file = self._job(arm), self._figures(arm) / "arm.json"
+        config = resolve(arm.config, self.data).model_dump(mode="json")
+        about: dict[str, Any] = {"name": arm.name, "data": self.data.digest, "config": config}
+        failed = train_job(job, towers=group.towers) if arm.given is None else None
+        if failed is not None and group.measured:
+            write_json(file, {**about, "failed": failed})
+        if failed is not None or not group.measured:
+            return Outcome("trained") if failed is None else Outcome("FAILED", failed)
+        references = [self._job(reference).out for reference in self.references]
+        # A run is never its own reference.
+        against = [Run(folder) for folder in references if folder.resolve() != job.out.resolve()]
+        if not all(run.finished for run in against):
+            return Outcome("held")
+        device = about["config"]["train"]["device"]
+        asked: dict[str, Any] = {"exclude_seen": self.exclude_seen, "imputation": self.imputation, "truth": self.truth}
+        about |= measure_arm(Run(job.out), self.data, against, file.parent, device=device, **asked)
+        write_json(file, about)  # last: an arm without it is not measured
+        if self.keep == "figures" and arm.given is None and job.out not in references:
+            shutil.rmtree(job.out)
+        return Outcome("measured")
+
+    def _job(self, arm: Arm) -> Job:
+        return Job(arm.name, self.data.path, arm.given or self.out / "runs" / arm.name, arm.config)
+
+    def _figures(self, arm: Arm) -> Path:
+        return self.out / "figures" / arm.name
+
+    # ------------------------------------------------------------------ known from before
+
+    def _known(self, arms: Iterable[Arm]) -> dict[str, Measured]:
+        """By name: what was measured before, as it is asked for today."""
+        every = ((arm, self._measured(arm)) for arm in arms)
+        return {arm.name: known for arm, known in every if known is not None and self._as_asked(arm, known)}
+
+    def _measured(self, arm: Arm) -> Measured | None:
+        """What was measured of it; refused where it was another policy, or other data."""
+        folder = self._figures(arm)
+        if not (folder / "arm.json").exists():
+            return None
+        about = read_json(folder / "arm.json")
+        if not isinstance(about, dict) or not about.keys() >= {"name", "data", "config"}:
+            raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
+        wanted = self._resolved(arm)
+        before = Config.parse(about["config"]) if arm.given is None else wanted
+        refuse_unlike(folder, "measured", about["data"] == self.data.digest, before, wanted)
+        return Measured(arm.name, about, folder)
+
+    def _as_asked(self, arm: Arm, known: Measured) -> bool:
+        """Whether it failed (which it would again), or has all that is asked for, against the references of today.
+
+        Those that are trained here may be trained again on another machine, where sums end in other last digits: they
+        are the same if settings and seed are. Runs of the user's are told by their weights. An arm's own run is never
+        a reference.
+        """
+        if known.failed:
+            return True
+        if arm.given is not None and known.record["run"]["policy_sha256"] != _weights(arm.given):
+            return False  # another run of the user's, by the same name
+        others, before = [each for each in self.references if each.name != arm.name], known.record["against"]
+        if any(each.given for each in others):
+            same = {_weights(each.given) for each in others if each.given} == {each["weights"] for each in before}
+        else:
+            same = {self._kinds[each.name] for each in others} == {(each["family"], each["seed"]) for each in before}
+        lacks_truth = self.truth and known.truth is None and world_of(self.data, None) is not None
+        excluded = bool(known.record["test"]["settings"].get("exclude_seen"))
+        return same and excluded == self.exclude_seen and not lacks_truth
 
     @cached_property
     def _kinds(self) -> dict[str, tuple[str, int]]:
@@ -216,39 +289,7 @@ class Study:
     def _resolved(self, arm: Arm) -> Config:
         return resolve(arm.config, self.data) if arm.given is None else arm.config
 
-    def _known(self, arm: Arm) -> Measured | None:
-        """What was measured before, against the same references; refused where it was another policy, or other data."""
-        folder = self.out / "figures" / arm.name
-        if not (folder / "arm.json").exists():
-            return None
-        about = read_json(folder / "arm.json")
-        if not isinstance(about, dict) or not about.keys() >= {"name", "data", "config"}:
-            raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
-        if about["data"] != self.data.digest:
-            raise RunError(f"{folder} was measured on other data; choose another --out, or remove it.")
-        if arm.given is None and (other := different(Config.parse(about["config"]), self._resolved(arm))):
-            raise RunError(f"{folder} was measured with another {other}; choose another --out, or remove it.")
-        measured = Measured(arm.name, about, folder)
-        if measured.failed:
-            return measured
-        if arm.given is not None and about["run"]["policy_sha256"] != Run(arm.given).manifest["policy_sha256"]:
-            return None  # another run of the user's, by the same name
-        if not self._same_references(arm, about["against"]):
-            return None
-        if bool(about["test"]["settings"].get("exclude_seen")) != self.exclude_seen:
-            return None
-        lacks_truth = self.truth and measured.truth is None and world_of(self.data, None) is not None
-        return None if lacks_truth else measured
 
-    def _same_references(self, arm: Arm, before: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether the arm was measured against those of today, its own run never being one.
-
-        Those that are trained here may be trained again on another machine, where sums end in other last digits: they
-        are the same if settings and seed are. Runs of the user's are told by their weights.
-        """
-        others = [reference for reference in self.references if reference.name != arm.name]
-        if any(reference.given for reference in others):
-            weights = {Run(reference.given).manifest["policy_sha256"] for reference in others if reference.given}
-            return weights == {reference["weights"] for reference in before}
-        kinds = {self._kinds[reference.name] for reference in others}
-        return kinds == {(reference["family"], reference["seed"]) for reference in before}
+def _weights(run: Path) -> Any:
+    """The digest of a run's weights."""
+    return Run(run).manifest["policy_sha256"]

@@ -1,4 +1,4 @@
-"""What is known of an arm, read back from its files, and of one policy over its seeds.
+"""An arm measured, written to its files and read back from them; and one policy over its seeds.
 
 figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
 figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
@@ -17,12 +17,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
+from localpolicy.measure.candidates import open_run, window_of
+from localpolicy.measure.opening import refuse_incomparable
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, mean_estimate, t_quantile
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
+from localpolicy.measure.evaluate import measure, settings_of, world_of
+from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.summary import Scores, groups
+from localpolicy.measure.truth import true_value
+from localpolicy.model.newer_catalogue import device_of
 from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.devices import give_back_memory
 from localpolicy.runtime.files import whole_file
+from localpolicy.simulation.truth import load_world
+from localpolicy.study.settings import NO_POINT, Point
+from localpolicy.training.validation import ON_A_GPU
 
 SPLITS = ("validation", "test")
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
@@ -119,9 +131,11 @@ class Measured:
 class Pooled:
     """One policy over its seeds: the value at a position is the mean over seeds, so tests stay paired by position."""
 
-    name: str
+    name: str  # as tables call it
     seeds: list[Measured]
-    settings: tuple[tuple[str, str], ...] = ()  # of its point of a grid
+    point: Point = NO_POINT  # of a grid
+    key: str = ""  # of a row of the paper's: an objective, with its β where each β has a row
+    grid: Sequence[Pooled] = ()  # what its point was chosen from
 
     @property
     def good(self) -> list[Measured]:
@@ -142,6 +156,12 @@ class Pooled:
     def spread(self) -> float | None:
         """Standard deviation of that figure over seeds."""
         return float(np.std([seed.selection_score for seed in self.good], ddof=1)) if len(self.good) > 1 else None
+
+    @property
+    def truth(self) -> float | None:
+        """J(π), the mean over seeds, where it was measured."""
+        values = [seed.truth["value"] for seed in self.good if seed.truth is not None]
+        return float(np.mean(values)) if values else None
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The test values behind `purchase.nDCG@20` or `JS` [n], and the sequence of each."""
@@ -179,6 +199,16 @@ class Pooled:
                 yield Measurement.of(self.name, name, around, se=value.se, n=value.n, seed=seed, split=split), value
 
 
+def best_within(tried: Sequence[Pooled], max_js: float | None = None) -> Pooled | None:
+    """The largest validation figure within the budget."""
+
+    def within(point: Pooled) -> bool:
+        js = None if max_js is None else point.js("validation")
+        return point.selection_score > -math.inf and (max_js is None or (js is not None and js.mean <= max_js))
+
+    return max(filter(within, tried), key=lambda point: point.selection_score, default=None)
+
+
 def seed_mean(estimates: Sequence[Estimate]) -> Estimate:
     """The mean over seeds, with the largest of their errors: seeds share the same positions."""
     means, errors, counts, plain = zip(*estimates, strict=True)
@@ -190,6 +220,41 @@ def _figure(content: dict[str, Any] | float) -> Estimate:
         return Estimate(content, math.nan, 0, math.nan)  # of all lists together, as coverage
     mean, se, plain = (np.nan if content[name] is None else content[name] for name in ("mean", "se", "plain_se"))
     return Estimate(mean, se, content["n"], plain)
+
+
+# ---------------------------------------------------------------------- how an arm is measured
+
+
+def measure_arm(
+    run: Run, data: Prepared, against: Sequence[Run], folder: Path, *, device: str, exclude_seen: bool,
+    imputation: Path | None, truth: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """What `arm.json` says of a run that could be trained; the positions behind it are in `folder` then."""
+    give_back_memory()  # training needs other sizes than measuring
+    candidate, *references = (open_run(each, each.folder.name, device=device) for each in (run, *against))
+    refuse_incomparable([candidate, *references])
+    settings = settings_of({"exclude_seen": exclude_seen}, candidate)
+    if device_of(candidate.policy).type == "cuda":
+        settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
+    # The references are measured against each other once, not beside every arm: hence no floor.
+    options: dict[str, Any] = {"window": window_of(candidate), "floor": False}
+    options["imputation"] = None if imputation is None else imputation_at(imputation, data)
+    about: dict[str, Any] = {}
+    for split in SPLITS:
+        config = settings.model_copy(update={"split": split})
+        evaluation = measure(candidate, data, references, config=config, **options)
+        about[split] = evaluation.to_dict()
+    if truth and (world := world_of(data, None)) is not None:
+        about["truth"] = as_json(true_value(candidate.policy, load_world(world)))
+    save_positions(evaluation.scores, folder / "test.parquet")
+    manifest = {key: value for key, value in run.manifest.items() if key != "data"}
+    about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
+    about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in run.metrics()]
+    about["against"] = [
+        {**as_json(reference.origin), "weights": other.manifest["policy_sha256"]}
+        for reference, other in zip(references, against, strict=True)
+    ]
+    return about
 
 
 def save_positions(scores: Scores, path: Path) -> None:

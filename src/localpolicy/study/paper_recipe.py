@@ -21,11 +21,10 @@ from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.paper_data import DataSet
-from localpolicy.study.settings import Axis, PaperConfig, Point, grid
+from localpolicy.study.settings import NO_POINT, Axis, PaperConfig, Point, grid
 
-METRICS = tuple(
-    f"{event}.{name}@{k}" for event in ("purchase", "click") for name in ("HR", "nDCG") for k in (5, 10, 20)
-)
+EVENTS = ("purchase", "click")
+METRICS = tuple(f"{event}.{name}@{k}" for event in EVENTS for name in ("HR", "nDCG") for k in (5, 10, 20))
 
 
 class Published(NamedTuple):
@@ -197,6 +196,10 @@ class Recipe:
         """The same at every seed."""
         return [self.arm(objective, point, seed) for seed in range(self.seeds)]
 
+    def references(self) -> list[Arm]:
+        """Two μ̂ of other seeds."""
+        return [self.arm("mle", NO_POINT, seed) for seed in REFERENCE_SEEDS]
+
     def points(self, objective: str) -> list[Point]:
         """The grid of one policy: a single point where it has no hyperparameter."""
         values, tuned = {"beta": self.betas, "td_weight": self.lambdas}, TUNED | {"lpi_cb": ("beta",)}
@@ -214,23 +217,18 @@ SMALL_BATCHES = ("train.epochs=10", "train.batch_size=32", "train.learning_rate=
 FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=True)
 
 
-def references(recipe: Recipe) -> list[Arm]:
-    """Two μ̂ of other seeds."""
-    return [recipe.arm("mle", Point(), seed) for seed in REFERENCE_SEEDS]
-
-
 def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation", "test")) -> None:
     """Refuse what the table cannot be made of; figures of `splits` need errors, so two sequences with each event."""
     for name in recipe.policies:
         if name not in POLICIES:
             raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
-    lacking = [event for event in ("purchase", "click") if not data.data.manifest["counts"]["events"].get(event)]
+    lacking = [event for event in EVENTS if not data.data.manifest["counts"]["events"].get(event)]
     if lacking:
         events = ", ".join(data.data.events)
         raise DataError(
             f"{data.data.path} has no {' and no '.join(lacking)} (its events: {events}): Table 3 needs both."
         )
-    for split, event in itertools.product(splits, ("purchase", "click")):
+    for split, event in itertools.product(splits, EVENTS):
         part = data.data[split]
         whose = np.repeat(np.arange(len(part)), np.diff(part.offsets))
         holding = np.unique(whose[np.asarray(part.arrays["event"]) == data.data.events.index(event)])

@@ -17,16 +17,15 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.significance import Bucket, Lead, breakdown, column_leads
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.measured import Measured, Pooled
+from localpolicy.study.measured import Measured, Pooled, best_within
 from localpolicy.study.paper_data import DataSet
 from localpolicy.study.paper_recipe import (
     BANDIT_LABELS,
+    EVENTS,
     LABELS,
     METRICS,
     SYMBOLS,
@@ -37,72 +36,11 @@ from localpolicy.study.paper_recipe import (
     greek,
     published_table1,
     published_table3,
-    references,
 )
 from localpolicy.study.settings import Point
 
-EVENTS = ("purchase", "click")
 FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1
-COLUMNS = METRICS  # of Table 3
 DIALLED = (*(f"{event}.nDCG@20" for event in EVENTS), "JS")  # what is drawn over β and λ
-
-
-@dataclass(frozen=True)
-class Row:
-    """One policy of a table: its figures over seeds; where it was tuned, its grid and the point chosen."""
-
-    name: str  # an objective, with its β where each β has a row
-    label: str  # as the paper calls it
-    pooled: Pooled
-    grid: dict[str, Measured] = field(default_factory=dict)  # by point
-    chosen: str = ""
-
-    @property
-    def js(self) -> Estimate:
-        """Distance from the references."""
-        return self.pooled.estimate("JS")
-
-    @property
-    def improvements(self) -> list[dict[str, Any]]:
-        """How β was chosen and how far the critic was believed, of each seed in closed form."""
-        return [about for seed in self.pooled.seeds if (about := seed.record["run"].get("improvement")) is not None]
-
-    @property
-    def truths(self) -> list[dict[str, Any]]:
-        """J(π) and J(μ) of each seed, where they were measured."""
-        return [seed.truth for seed in self.pooled.seeds if seed.truth is not None]
-
-    @property
-    def truth(self) -> float | None:
-        """J(π), the mean over seeds."""
-        return float(np.mean([truth["value"] for truth in self.truths])) if self.truths else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """How it was trained; its figures are rows of the long table."""
-        return {
-            "label": self.label,
-            "chosen": self.chosen,
-            "grid": {
-                point: {"failed": measured.failed} if measured.failed else _trained(measured)
-                for point, measured in self.grid.items()
-            },
-            "seeds": [
-                {"seed": seed.seed, **_trained(seed), "seconds": seed.record["run"]["seconds"]}
-                for seed in self.pooled.seeds
-            ],
-        }
-
-
-def _trained(arm: Measured) -> dict[str, Any]:
-    run = arm.record["run"]
-    return {
-        "validation": arm.selection_score,
-        "js": as_json(arm.js("validation")),
-        "epoch": arm.epoch,
-        "weights": run["weights"],
-        "truth": arm.truth,
-        **({"improvement": run["improvement"]} if "improvement" in run else {}),
-    }
 
 
 @dataclass(frozen=True)
@@ -113,12 +51,12 @@ class PaperTable:
     recipe: Recipe
     figures: tuple[str, ...]
     beside: tuple[str, ...]  # what one must know to read them
-    rows: list[Row]
+    rows: list[Pooled]
     floor: dict[str, Estimate] | None
     missing: list[str]  # arms that are still to be trained
     failed: dict[str, str]  # what could not be trained, and why
     published: Mapping[str, Mapping[str, Published]] = field(default_factory=dict)  # by row: what the paper printed
-    ours: list[Row] = field(default_factory=list)  # not the paper's
+    ours: list[Pooled] = field(default_factory=list)  # not the paper's
     quality: dict[str, float] = field(default_factory=dict)  # of the imputation, on ratings held out of it
     over: str = ""  # the hyperparameter that a figure turns
 
@@ -135,41 +73,36 @@ class PaperTable:
     @cached_property
     def leads(self) -> dict[str, Lead]:
         """By column: the best against the second."""
-        return column_leads([row.pooled for row in self.rows], self._ranked)
+        return column_leads(self.rows, self._ranked)
 
-    @property
-    def length(self) -> int:
-        """Actions of a sequence that count."""
-        return self.recipe.config("mle", Point(), 0).data.length
-
-    def row(self, name: str) -> Row | None:
+    def row(self, key: str) -> Pooled | None:
         """One policy's row, where it is done."""
-        return next((row for row in (*self.rows, *self.ours) if row.name == name), None)
+        return next((row for row in (*self.rows, *self.ours) if row.key == key), None)
 
     def breakdown(self, event: str) -> list[Bucket]:
         """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
-        shown = [row.pooled for row in self.rows if row.name in TUNED]
+        shown = [row for row in self.rows if row.key in TUNED]
         return breakdown(shown, event) if shown else []
 
-    def distance(self, name: str, figure: str) -> float | None:
+    def distance(self, key: str, figure: str) -> float | None:
         """(ours - published) in standard errors of the difference; None unless the data is the paper's."""
-        row, there = self.row(name), self.published.get(name, {}).get(figure)
+        row, there = self.row(key), self.published.get(key, {}).get(figure)
         if row is None or there is None or not self.data.original:
             return None
-        return there.distance(row.pooled.estimate(figure))
+        return there.distance(row.estimate(figure))
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: the long table of figures, who was measured, and what was published."""
         every = (*self.rows, *self.ours)
-        against = [each for row in every for seed in row.pooled.seeds for each in seed.record["against"]]
+        against = [each for row in every for seed in row.seeds for each in seed.record["against"]]
         return {
             "data": self.data.to_dict(),
             "recipe": as_json(self.recipe),
-            "policies": {row.name: row.to_dict() for row in every},
+            "policies": {row.key: _how(row) for row in every},
             "measurements": [
-                {**as_json(line), "policy": row.name, "plain_se": finite(value.plain_se)}  # the paper's error
+                {**as_json(line), "policy": row.key, "plain_se": finite(value.plain_se)}  # the paper's error
                 for row in every
-                for line, value in row.pooled.rows((*self.figures, *self.beside), self.split)
+                for line, value in row.rows((*self.figures, *self.beside), self.split)
             ],
             "leads": as_json(self.leads),
             "floor": as_json(self.floor),
@@ -189,19 +122,37 @@ class PaperTable:
         }
 
 
-def _each(
-    data: DataSet, study: Study, recipe: Recipe, arms: Mapping[tuple[str, str], Sequence[Arm]], **about: Any
-) -> PaperTable:
-    """A table of all these policies, by name and label: train what is not there, and put it together."""
-    known = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
-    missing, floor = study.stopped, study.floor()
-    rows, failed = [], dict[str, str]()
-    for (name, label), each in arms.items():
-        measured = [known[arm.name] for arm in each if arm.name in known]
-        failed |= {seed.name: seed.failed for seed in measured if seed.failed}
-        if good := [seed for seed in measured if not seed.failed]:
-            rows.append(Row(name, label, Pooled(label, good)))
-    return PaperTable(data, recipe, rows=rows, floor=floor, missing=missing, failed=failed, **about)
+def label_of(row: Pooled) -> str:
+    """With the point that was chosen: LPI (β=0.3, λ=1)."""
+    return f"{row.name} ({greek(row.point.name).replace(' ', ', ')})" if row.point.name else row.name
+
+
+def _how(row: Pooled) -> dict[str, Any]:
+    """How a policy was trained; its figures are rows of the long table."""
+    tried = {point.name: point.seeds[0] for point in row.grid}
+    return {
+        "label": label_of(row),
+        "chosen": row.point.name,
+        "grid": {name: {"failed": arm.failed} if arm.failed else _trained(arm) for name, arm in tried.items()},
+        "seeds": [
+            {"seed": arm.seed, **_trained(arm), "seconds": arm.record["run"]["seconds"]} for arm in row.seeds
+        ],
+    }  # fmt: skip
+
+
+def _trained(arm: Measured) -> dict[str, Any]:
+    run = arm.record["run"]
+    return {
+        "validation": arm.selection_score,
+        "js": as_json(arm.js("validation")),
+        "epoch": arm.epoch,
+        "weights": run["weights"],
+        "truth": arm.truth,
+        **({"improvement": run["improvement"]} if "improvement" in run else {}),
+    }
+
+
+# ---------------------------------------------------------------------- made
 
 
 def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
@@ -213,11 +164,10 @@ def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
         for point in recipe.points(objective):
             dial = f" {greek(point.name)}" if point.name else ""
             arms[f"{objective}{dial}", f"{BANDIT_LABELS[objective]}{dial}"] = recipe.arms(objective, point)
-    study = replace(study, imputation=folder, references=references(recipe))
     # The published figures are of the Netflix Prize.
     published = published_table1() if data.source in ("netflix", "movielens") else {}
     shown: dict[str, Any] = {"figures": FIGURES, "beside": BESIDE, "published": published}
-    return _each(data, study, recipe, arms, **shown, quality=imputation.quality)
+    return _each(data, replace(study, imputation=folder), recipe, arms, **shown, quality=imputation.quality)
 
 
 def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperTable:
@@ -228,57 +178,62 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperT
         settings = {"beta": "1", "td_weight": "1"} | {key: f"{value:g}"}
         point = Point(tuple((f"objective.{name}", text) for name, text in settings.items()))
         arms[f"{value:g}", f"{SYMBOLS[key]}={value:g}"] = recipe.arms("lpi_rl", point)
-    study = replace(study, references=references(recipe))
     return _each(data, study, recipe, arms, figures=DIALLED, beside=(), over=key)
+
+
+def _each(
+    data: DataSet, study: Study, recipe: Recipe, arms: Mapping[tuple[str, str], Sequence[Arm]], **about: Any
+) -> PaperTable:
+    """A table of all these policies, by key and name: train what is not there, and put it together."""
+    study = replace(study, references=recipe.references())
+    known = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
+    missing, floor = study.stopped, study.floor()
+    rows, failed = [], dict[str, str]()
+    for (key, name), each in arms.items():
+        row = Pooled(name, [known[arm.name] for arm in each if arm.name in known], key=key)
+        failed |= {seed.name: seed.failed for seed in row.seeds if seed.failed}
+        if row.good:
+            rows.append(replace(row, seeds=row.good))
+    return PaperTable(data, recipe, rows=rows, floor=floor, missing=missing, failed=failed, **about)
 
 
 def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
     """Train what is wanted and not there, and put the table together from all that is there."""
     check(data, recipe)
-    study = replace(study, references=references(recipe))
+    study = replace(study, references=recipe.references())
     points = {objective: recipe.points(objective) for objective in (*recipe.policies, *recipe.ours)}
 
-    def best(by_arm: Mapping[str, Measured]) -> dict[str, Point]:
-        """The points that can be chosen by now."""
-        every = {objective: best_point(_grid(recipe, objective, each, by_arm)) for objective, each in points.items()}
-        return {objective: point for objective, point in every.items() if point is not None}
+    def grid_of(objective: str, known: Mapping[str, Measured]) -> list[Pooled]:
+        """What is known of each point, by the seed that chooses."""
+        arms = {point: recipe.arm(objective, point, 0).name for point in points[objective]}
+        return [Pooled(point.name, [known[name]], point) for point, name in arms.items() if name in known]
 
-    def further_seeds(by_arm: Mapping[str, Measured]) -> list[Arm]:
-        return [arm for objective, point in best(by_arm).items() for arm in recipe.arms(objective, point)[1:]]
+    def further_seeds(known: Mapping[str, Measured]) -> list[Arm]:
+        best = {objective: best_of(grid_of(objective, known), each) for objective, each in points.items()}
+        return [arm for name, each in best.items() if each is not None for arm in recipe.arms(name, each.point)[1:]]
 
     # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing to
     # choose: all their seeds are trained beside; ours before the paper's, since the closed form takes longest.
     grids = sorted(points.items(), key=lambda each: (-len(each[1]), each[0] not in recipe.ours))
     first = [recipe.arm(objective, point, 0) for objective, each in grids for point in each]
     first += [arm for objective, each in grids if len(each) == 1 for arm in recipe.arms(objective, each[0])[1:]]
-    by_arm = study.measure([*study.references, *first], then=further_seeds)
+    known = study.measure([*study.references, *first], then=further_seeds)
     missing, floor = study.stopped, study.floor()
     rows, failed = {}, {}
     for objective, each in points.items():
-        grid = _grid(recipe, objective, each, by_arm)
-        known = {point.name: measured for point, measured in grid.items() if measured is not None}
-        reasons = [measured.failed for measured in known.values() if measured.failed]
-        if (point := best_point(grid)) is not None:
-            every = [by_arm.get(arm.name) for arm in recipe.arms(objective, point)]
-            seeds = [seed for seed in every if seed is not None and not seed.failed]
-            chosen = greek(point.name).replace(" ", ", ")
-            label = f"{LABELS[objective]} ({chosen})" if chosen else LABELS[objective]
-            rows[objective] = Row(objective, label, Pooled(LABELS[objective], seeds), known, point.name)
+        grid = grid_of(objective, known)
+        reasons = [reason for tried in grid if (reason := tried.seeds[0].failed)]
+        if (best := best_of(grid, each)) is not None:
+            seeds = [known[arm.name] for arm in recipe.arms(objective, best.point) if arm.name in known]
+            row = Pooled(LABELS[objective], seeds, best.point, objective, grid)
+            rows[objective] = replace(row, seeds=row.good)
         elif len(reasons) == len(each):
             failed[objective] = reasons[0]
     theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
     published, beside = published_table3(data.source), ("JS", "entropy", "coverage@20")
-    return PaperTable(data, recipe, COLUMNS, beside, theirs, floor, missing, failed, published, ours)
+    return PaperTable(data, recipe, METRICS, beside, theirs, floor, missing, failed, published, ours)
 
 
-def _grid(
-    recipe: Recipe, objective: str, points: Sequence[Point], by_arm: Mapping[str, Measured]
-) -> dict[Point, Measured | None]:
-    """What is known of each point, by the seed that chooses."""
-    return {point: by_arm.get(recipe.arm(objective, point, 0).name) for point in points}
-
-
-def best_point(grid: Mapping[Point, Measured | None]) -> Point | None:
-    """The point with the largest validation figure; None until the whole grid is there, or where all of it failed."""
-    good = {point: each.selection_score for point, each in grid.items() if each is not None and not each.failed}
-    return max(good, key=lambda point: good[point], default=None) if None not in grid.values() else None
+def best_of(grid: Sequence[Pooled], points: Sequence[Point]) -> Pooled | None:
+    """The point with the largest validation figure; None until all `points` are there, or where all of them failed."""
+    return best_within(grid) if len(grid) == len(points) else None

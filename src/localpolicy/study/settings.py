@@ -183,6 +183,9 @@ class Point:
         return config.with_changes([f"{key}={value}" for key, value in self.settings])
 
 
+NO_POINT = Point()  # of a policy that has nothing to choose
+
+
 def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[Axis]:
     """Axes from `beta=0.1,0.3`, `train.learning_rate=1e-4..1e-2`."""
     parsed = [_axis(text, objective) for text in over]

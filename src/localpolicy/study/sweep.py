@@ -26,8 +26,8 @@ from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
-from localpolicy.study.measured import REFERENCE_SEEDS, Pooled, over_seeds
-from localpolicy.study.settings import Point, axes, corners, grid, optuna_search
+from localpolicy.study.measured import REFERENCE_SEEDS, Pooled, best_within, over_seeds
+from localpolicy.study.settings import NO_POINT, Point, axes, corners, grid, optuna_search
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class Sweep(Result):
         for tried in self.tried:
             js, score = tried.js("validation"), tried.selection_score if tried.whole else None
             figures = {"validation": score, "spread": tried.spread, "JS": js and js.mean, "JS se": js and js.se}
-            rows.append({**dict(tried.settings), **figures, "chosen": tried is self.chosen})
+            rows.append({**dict(tried.point.settings), **figures, "chosen": tried is self.chosen})
         return pa.Table.from_pylist(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -147,22 +147,12 @@ class Sweep(Result):
 def _trained(tried: Pooled) -> dict[str, Any]:
     """How a point was trained, for `sweep.json`; its figures are rows of the long table."""
     return {
-        "settings": dict(tried.settings),
+        "settings": dict(tried.point.settings),
         "runs": [seed.name for seed in tried.seeds],
         "failed": {seed.name: seed.failed for seed in tried.seeds if seed.failed},
         "epochs": {seed.name: seed.epoch for seed in tried.good},
         "weights": {seed.name: seed.record["run"]["weights"] for seed in tried.good},
     }
-
-
-def best_within(tried: Sequence[Pooled], max_js: float | None) -> Pooled | None:
-    """The largest validation figure within the budget."""
-
-    def within(point: Pooled) -> bool:
-        js = None if max_js is None else point.js("validation")
-        return point.selection_score > -math.inf and (max_js is None or (js is not None and js.mean <= max_js))
-
-    return max(filter(within, tried), key=lambda point: point.selection_score, default=None)
 
 
 def sweep(
@@ -231,7 +221,7 @@ def sweep(
             }
             measured = study.measure([arm for each in arms.values() for arm in each])
             for point, each in arms.items():
-                tried[point] = Pooled(point.name or name, [measured[arm.name] for arm in each], point.settings)
+                tried[point] = Pooled(point.name or name, [measured[arm.name] for arm in each], point)
 
         def trial(point: Point) -> float:
             measure([point])
@@ -263,7 +253,7 @@ def _reference(config: Config, seed: int) -> Arm:
     """μ̂: the same network and training, as an estimate of the logging policy, picked by its likelihood."""
     train = config.train.model_dump(exclude_unset=True) | {"seed": seed, "select": "auto"}
     groups = {"data": config.data.model_dump(), "model": config.model.model_dump(), "train": train}
-    return Arm.at("mle", Point(), Config.parse({**groups, "objective": {"name": "mle"}}))
+    return Arm.at("mle", NO_POINT, Config.parse({**groups, "objective": {"name": "mle"}}))
 
 
 def _given(against: Sequence[Path | str], seeds: int) -> list[Arm]:
