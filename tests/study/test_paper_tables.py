@@ -64,8 +64,8 @@ def test_the_recipe_is_the_papers(made):
     assert (config.train.batch_size, config.train.epochs, config.train.min_history) == (256, 20, 0)
     for row in table.rows:
         for one in row.seeds:
-            assert one.config.train.select == SELECT
-            assert one.to_dict("test")["settings"]["min_history"] == 0
+            assert one.record["config"]["train"]["select"] == SELECT
+            assert one.record["test"]["settings"]["min_history"] == 0
             assert [each["seed"] for each in one.record["against"]] == [101, 102]
 
 
@@ -82,19 +82,19 @@ def test_figures_are_means_over_seeds_of_what_was_measured(made):
     _, _, table = made
     row = table.row("sqn")
     name = "purchase.nDCG@20"
-    each = [one.to_dict("test")["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.seeds]
+    each = [one.record["test"]["metrics"]["purchase"]["nDCG@20"]["mean"] for one in row.seeds]
     assert row.estimate(name).mean == pytest.approx(np.mean(each))
     lines = table.to_dict()["measurements"]
     mine = [line for line in lines if (line["policy"], line["group"], line["figure"]) == ("sqn", "purchase", "nDCG@20")]
     assert [(line["seed"], line["mean"]) for line in mine[1:]] == list(enumerate(each)) and mine[0]["seed"] is None
     assert all(line["split"] == "test" for line in lines)
-    js = [one.to_dict("test")["divergence"]["js"]["mean"] for one in row.seeds]
+    js = [one.record["test"]["divergence"]["js"]["mean"] for one in row.seeds]
     assert row.estimate("JS").mean == pytest.approx(np.mean(js), rel=1e-5)
     # Kept positions are enough to find every figure of each seed again.
     scores = row.seeds[1].scores
     here = scores.event == scores.events.index("purchase")
     found = mean_estimate(metric("nDCG@20")(scores.rank[here]), scores.sequence[here])
-    there = row.seeds[1].to_dict("test")["metrics"]["purchase"]["nDCG@20"]
+    there = row.seeds[1].record["test"]["metrics"]["purchase"]["nDCG@20"]
     assert (found.mean, found.se, found.plain_se) == pytest.approx((there["mean"], there["se"], there["plain_se"]))
 
 
@@ -281,7 +281,7 @@ def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
     folder, data, table = made
     shown = dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta")
     assert [row.key for row in shown.rows] == ["0.1", "1"]
-    there, content = shown.rows[0].seeds[0].to_dict("validation"), shown.to_dict()
+    there, content = shown.rows[0].seeds[0].record["validation"], shown.to_dict()
     assert measured(content, "0.1", "click.nDCG@20") == there["metrics"]["click"]["nDCG@20"]["mean"]
     assert measured(content, "0.1", "JS") == there["divergence"]["js"]["mean"]
     assert {line["split"] for line in content["measurements"]} == {"validation"} and not content["leads"]
@@ -387,7 +387,7 @@ def test_table_1(ratings):
     some = replace(table, rows=[replace(first, seeds=first.seeds[:1]), *table.rows[1:]])
     assert "seeds at each row: 1 or 2." in table1_tables(some)[0].note
     for row in table.rows:
-        errors = [one.to_dict("test")["rewards"]["AR@1"]["se"] for one in row.seeds]
+        errors = [one.record["test"]["rewards"]["AR@1"]["se"] for one in row.seeds]
         assert row.estimate("AR@1").se == max(errors)
     assert errors[0] != errors[1]
     paper = replace(table, data=replace(data, original=True))
@@ -395,7 +395,7 @@ def test_table_1(ratings):
         ours, there = row.estimate("AR@1"), paper.published[row.key]["AR@1"]
         error = math.hypot(ours.plain_se, there.se)
         assert paper.distance(row.key, "AR@1") == pytest.approx((ours.mean - there.value) / error)
-    assert all(one.config.train.select == "AR@1" for row in table.rows for one in row.seeds)
+    assert all(one.record["config"]["train"]["select"] == "AR@1" for row in table.rows for one in row.seeds)
     with pytest.raises(DataError, match="Table 3 needs both"):
         table3(data, study(data, folder / "other"), RECIPE)
 

@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localpolicy.study.paper_recipe import METRICS
-from localpolicy.study.paper_recipe import published_table1 as table1
-from localpolicy.study.paper_recipe import published_table3 as table3
+from localpolicy.study.paper_recipe import METRICS, published
 
 PAPER = Path(os.environ.get("LOCALPOLICY_PAPER", Path(__file__).parents[3] / "shared" / "paper"))
 ROWS = {
@@ -40,7 +38,7 @@ def test_table_3_is_the_papers(latex):
     block = latex[latex.index(r"\caption{Quantitative results on YooChoose and RetailRocket") :]
     halves = block.split(r"\end{subtable}")[:2]
     for source, half in zip(("yoochoose", "retailrocket"), halves, strict=True):
-        ours = table3(source)
+        ours = published(source)
         seen = {}
         for line in half.splitlines():
             first = line.split("&")[0].strip()
@@ -60,13 +58,16 @@ def test_table_3_is_the_papers(latex):
 def test_table_1_is_the_papers(latex):
     block = latex[latex.index(r"\caption{Quantitative results on Netflix") :].split(r"\end{table}")[0]
     seen = [numbers(line) for line in block.splitlines() if re.search(r"&\s*0\.\d+\s*&", line)]
-    ours = [[row.get(name) for name in ("AR@1", "iAR@1", "JS")] for row in table1().values()]
+    table1 = published("netflix", ratings=True)
+    ours = [[row.get(name) for name in ("AR@1", "iAR@1", "JS")] for row in table1.values()]
     assert seen == [[None if one is None else one.value for one in row] for row in ours]
     dials = re.findall(r"\\beta=([\d.]+)", block)
-    assert dials == [name.partition("β=")[2] for name in table1() if "β" in name]
+    assert dials == [name.partition("β=")[2] for name in table1 if "β" in name]
 
 
 def test_other_data_has_no_published_figures():
-    assert table3("events") == {}
+    assert published("events") == published("retailrocket", ratings=True) == {}
+    assert published("movielens", ratings=True) == published("netflix", ratings=True) != {}
+    assert {one.se for row in published("netflix", ratings=True).values() for one in row.values()} == {1e-4}
     assert len(METRICS) == 12
-    assert set(table3("retailrocket")["mle"]) == set(METRICS)  # and no JS: it is its own reference
+    assert set(published("retailrocket")["mle"]) == set(METRICS)  # and no JS: it is its own reference

@@ -65,7 +65,7 @@ def test_an_arm_that_is_trained_first_waits_for_its_references(shop, tmp_path, o
     assert [each["seed"] for each in known["quick"].record["against"]] == [101, 102]
     assert [each["seed"] for each in known["mle-101"].record["against"]] == [102]
     before = list(order)
-    assert study.floor()["test"].mean == pytest.approx(known["mle-101"].js("test").mean)
+    assert study.floor()["test"].mean == pytest.approx(known["mle-101"].estimate("JS", "test").mean)
     assert study.measure([arm("quick", "reward_weighted")]).keys() == {"quick"}
     assert order == before, "nothing is done twice"
 

@@ -305,10 +305,10 @@ def test_a_folder_of_another_data_set_is_refused(swept, tmp_path):
 def test_a_budget_is_held_against_validation(swept):
     _, _, found = swept
     for one in found.tried:
-        by_seed = [arm.to_dict("validation")["divergence"]["js"]["mean"] for arm in one.seeds]
+        by_seed = [arm.record["validation"]["divergence"]["js"]["mean"] for arm in one.seeds]
         assert one.js("validation").mean == pytest.approx(np.mean(by_seed))
         assert one.js("validation").mean != pytest.approx(
-            np.mean([arm.to_dict("test")["divergence"]["js"]["mean"] for arm in one.seeds])
+            np.mean([arm.record["test"]["divergence"]["js"]["mean"] for arm in one.seeds])
         )
 
 

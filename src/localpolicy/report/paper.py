@@ -21,7 +21,7 @@ from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
 from localpolicy.study.paper_data import DataSet, data_sets, studies
 from localpolicy.study.paper_recipe import EVENTS, SYMBOLS, TUNED, Recipe
-from localpolicy.study.paper_tables import DIALLED, FIGURES, PaperTable, dial_figure, table1, table3
+from localpolicy.study.paper_tables import BESIDE, DIALLED, FIGURES, PaperTable, dial_figure, table1, table3
 from localpolicy.study.settings import paper_config
 
 LOG = logging.getLogger(__name__)
@@ -120,26 +120,22 @@ def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
 def table1_tables(table: PaperTable) -> list[Table]:
     """Ours beside the paper's."""
     every = [row.estimate("iAR@1").mean for row in table.rows]
-    rows = []
+    rows: list[list[str | Cell]] = []
     for row in table.rows:
-        there = table.published.get(row.key, {})
-        mean = {name: row.estimate(name).mean for name in (*table.figures, *table.beside)}
-        shown: list[str | Cell] = [
-            row.name,
-            number(mean["AR@1"]),
-            best_cell(mean["iAR@1"], every, digits=3),
-            number(mean["JS"], 3),
-            number(mean["entropy"], 2),
-            f"{mean['coverage@1']:.1%}",
-        ]
-        for name in FIGURES if table.published else ():
-            distance = table.distance(row.key, name)
-            beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
-            shown.append(f"{there[name].value:.3f}{beside}" if name in there else NOTHING)
-        rows.append(shown)
-    published = [f"published {name}" for name in FIGURES] if table.published else []
+        ar, iar, js, entropy, shown = (row.estimate(name).mean for name in (*FIGURES, *BESIDE))
+        best, theirs = best_cell(iar, every, digits=3), [_printed(table, row.key, name) for name in FIGURES]
+        ours: list[str | Cell] = [row.name, number(ar), best, number(js, 3), number(entropy, 2), f"{shown:.1%}"]
+        rows.append([*ours, *(theirs if table.published else [])])
+    published = [f"published {name}" for name in FIGURES if table.published]
     heads = ["policy", *FIGURES, "entropy", "shown first", *published]
     return [Table(f"Table 1: {table.data.name}", heads, rows, _table1_note(table))]
+
+
+def _printed(table: PaperTable, key: str, name: str) -> str:
+    """What the paper has, and how far ours is from it."""
+    there, distance = table.published.get(key, {}).get(name), table.distance(key, name)
+    beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
+    return NOTHING if there is None else f"{there.value:.3f}{beside}"
 
 
 def _table1_note(table: PaperTable) -> str:
@@ -177,19 +173,17 @@ def table2_table(data: DataSet) -> Table:
     others = [name for name in counted if name not in SHOWN and name not in there]  # of a log not the paper's
     if len(others) > MOST_EVENTS:
         counted, others = {**counted, "other events": sum(counted[name] for name in others)}, ["other events"]
-    names = [name for name in SHOWN if name in counted or name in there] + [name for name in there if name not in SHOWN]
-    names += others
     rows = []
-    for name in names:
-        title, row = SHOWN.get(name, f"# of {name}"), there.get(name)
-        if row is None:
-            rows.append([title, f"{counted[name]:,}", NOTHING, NOTHING, ""])
-        else:
+    for name in dict.fromkeys((*SHOWN, *there, *others)):
+        title = SHOWN.get(name, f"# of {name}")
+        if (row := there.get(name)) is not None:
             agrees = "yes" if row["agrees"] else "no"
             rows.append([title, f"{row['found']:,}", f"{row['expected']:,}", agrees, row["note"]])
-    reason = expected.get("reason") or ""
-    note = f"{data.about}{f' Where counts differ: {reason}.' if reason else ''}"
-    return Table(f"Table 2: {data.name}", ["", "found", "published", "agree", "note"], rows, note)
+        elif name in counted:
+            rows.append([title, f"{counted[name]:,}", NOTHING, NOTHING, ""])
+    reason = f" Where counts differ: {expected['reason']}." if expected.get("reason") else ""
+    heads = ["", "found", "published", "agree", "note"]
+    return Table(f"Table 2: {data.name}", heads, rows, f"{data.about}{reason}")
 
 
 # ---------------------------------------------------------------------- the numbers behind the figures
@@ -198,8 +192,9 @@ def table2_table(data: DataSet) -> Table:
 def dial_tables(table: PaperTable) -> list[Table]:
     """LPI over β or λ."""
     symbol, other = SYMBOLS[table.over], next(mark for key, mark in SYMBOLS.items() if key != table.over)
-    estimates = {row.name: [row.estimate(name, table.split) for name in DIALLED] for row in table.rows}
-    rows = [[label, *(with_error(each.mean, each.se) for each in every)] for label, every in estimates.items()]
+    rows = [
+        [row.name, *(with_error(*row.estimate(name, table.split)[:2]) for name in DIALLED)] for row in table.rows
+    ]  # fmt: skip
     parts = [*state_of(table), f"LPI at {other}=1, validation split; errors by sequence."]
     if table.floor is not None:
         parts.append(f"Noise floor of JS: {table.floor['validation'].mean:.4f}.")

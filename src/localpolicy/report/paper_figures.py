@@ -7,9 +7,10 @@ from typing import Any
 
 import altair as alt
 
-from localpolicy.measure.estimate import Estimate, Interval, t_quantile
+from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Bucket
 from localpolicy.report.charts import CONFIG, DARK, GREY, Datum, bar
+from localpolicy.study.measured import students
 from localpolicy.study.paper_recipe import EVENTS, POLICIES, SYMBOLS, TUNED
 from localpolicy.study.paper_tables import DIALLED, PaperTable
 
@@ -50,14 +51,14 @@ def _points(table: PaperTable, name: str) -> list[Datum]:
 
 
 def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zero: bool = False) -> Any:
-    base = alt.Chart(alt.InlineData(list(points)))
     values = sorted({point["x"] for point in points})
     air = (values[-1] / values[0]) ** 0.06 if len(values) > 1 else 2.0  # on a log scale, the same on both sides
     scale = alt.Scale(type="log", domain=[values[0] / air, values[-1] * air], nice=False)
     x = alt.X("x:Q", scale=scale, axis=alt.Axis(values=values, format="~g"), title=symbol)
+    base = alt.Chart(alt.InlineData(list(points))).encode(x=x, color=colour)
     y = alt.Y("y:Q", scale=alt.Scale(zero=zero), title=title)
-    lines = base.mark_line(point=alt.OverlayMarkDef(size=60, filled=True)).encode(x=x, y=y, color=colour)
-    bars = base.mark_rule(opacity=0.7).encode(x=x, y=alt.Y("low:Q", title=title), y2="high:Q", color=colour)
+    lines = base.mark_line(point=alt.OverlayMarkDef(size=60, filled=True)).encode(y=y)
+    bars = base.mark_rule(opacity=0.7).encode(y=alt.Y("low:Q", title=title), y2="high:Q")
     return (bars + lines).properties(width=PANEL[0], height=PANEL[1])
 
 
@@ -78,40 +79,28 @@ def _bars(buckets: Sequence[Bucket], event: str, policies: Sequence[str]) -> Any
             "place": index,
             "policy": name,
             "y": estimate.mean,
-            **bar(_interval(estimate), "nDCG@20"),
+            **bar(students(estimate.mean, estimate.se, estimate.n), "nDCG@20"),
             "stars": bucket.stars if bucket.best == name else "",
         }
         for index, bucket in enumerate(buckets)
         for name, estimate in bucket.means.items()
     ]
-    base = alt.Chart(alt.InlineData(rows))
     order = list(dict.fromkeys(row["bucket"] for row in rows))
     axis = alt.Axis(labelAngle=0, labelExpr="split(datum.label, '|')")  # two lines
     x = alt.X("bucket:N", sort=order, title=f"{event}s per sequence (n sequences)", axis=axis)
-    offset = alt.XOffset("policy:N", sort=list(policies))
-    colour = alt.Color("policy:N", scale=_colours(policies), title=None)
-    title = f"{event} nDCG@20 per sequence"
-    drawn = base.mark_bar().encode(x=x, xOffset=offset, y=alt.Y("y:Q", title=title), color=colour)
+    base = alt.Chart(alt.InlineData(rows)).encode(x=x, xOffset=alt.XOffset("policy:N", sort=list(policies)))
+    title, colour = f"{event} nDCG@20 per sequence", alt.Color("policy:N", scale=_colours(policies), title=None)
+    drawn = base.mark_bar().encode(y=alt.Y("y:Q", title=title), color=colour)
     errors = [
-        base.mark_rule(color=colour, strokeWidth=width).encode(
-            x=x, xOffset=offset, y=alt.Y("low:Q", title=title), y2="high:Q"
-        )
+        base.mark_rule(color=colour, strokeWidth=width).encode(y=alt.Y("low:Q", title=title), y2="high:Q")
         for colour, width in (("white", 4.0), ("black", 1.5))  # seen on any fill, and on paper
     ]
-    stars = base.mark_text(dy=-8, fontSize=13).encode(
-        x=x, xOffset=offset, y=alt.Y("high:Q", title=title), text="stars:N"
-    )
+    stars = base.mark_text(dy=-8, fontSize=13).encode(y=alt.Y("high:Q", title=title), text="stars:N")
     return alt.layer(drawn, *errors, stars).properties(width=PANEL[0] + 60, height=PANEL[1])
 
 
 def _colours(names: Sequence[str]) -> alt.Scale:
     return alt.Scale(domain=list(names), range=list(COLOURS[: len(names)]))
-
-
-def _interval(estimate: Estimate) -> Interval:
-    """Student's over the sequences of a bucket, which may be few; none of a single one."""
-    reach = t_quantile(0.975, estimate.n - 1) * estimate.se if estimate.n > 1 else 0.0
-    return Interval(estimate.mean, estimate.mean - reach, estimate.mean + reach)
 
 
 def _spec(chart: Any, table: PaperTable) -> dict[str, Any]:

@@ -70,11 +70,10 @@ def _note(table: PaperTable) -> str:
     if not table.rows:
         return " ".join(parts)
     for event in EVENTS:
-        names = [name for name in METRICS if name.startswith(event)]
-        estimates = [row.estimate(name) for row in table.rows for name in names]
+        every = [row.estimate(name) for row in table.rows for name in METRICS if name.startswith(event)]
         parts.append(
-            f"{event}: largest standard error {max(estimate.plain_se for estimate in estimates):.4f} over positions "
-            f"(the paper's), {max(estimate.se for estimate in estimates):.4f} clustered by sequence."
+            f"{event}: largest standard error {max(each.plain_se for each in every):.4f} over positions (the paper's), "
+            f"{max(each.se for each in every):.4f} clustered by sequence."
         )
     counts = {len(row.seeds) for row in table.rows}
     over = f"{max(counts)} seeds" if max(counts) > 1 else "one seed"
@@ -152,8 +151,8 @@ def choices(table: PaperTable) -> Table:
         if arm.failed:
             rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
             continue
-        js, figure = arm.js("validation"), Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
-        shown = [number(None if js is None else js.mean, 3), f"{arm.epoch} of {arm.record['run']['epochs']}"]
+        figure = Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
+        shown = [number(arm.estimate("JS", "validation").mean, 3), f"{arm.epoch} of {arm.record['run']['epochs']}"]
         rows.append([*head, figure, *shown, *([number(tried.truth)] if truth else []), "chosen" if chosen else ""])
     note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
     columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]

@@ -28,7 +28,6 @@ from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.summary import Scores, groups
 from localpolicy.measure.truth import true_value
 from localpolicy.model.newer_catalogue import device_of
-from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import give_back_memory
 from localpolicy.runtime.files import whole_file
@@ -40,13 +39,17 @@ SPLITS = ("validation", "test")
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 
 
+def students(mean: float, se: float, n: int) -> Interval:
+    """mean ± t_{n-1} standard errors, of n values that may be few; none of a single one."""
+    reach = t_quantile(0.975, n - 1) * se if n > 1 else 0.0
+    return Interval(mean, mean - reach, mean + reach)
+
+
 def over_seeds(means: Sequence[float], errors: Sequence[float]) -> Interval:
     """Of one seed its own interval; of several, Student's over seeds (their spread holds each one's noise too)."""
     if len(means) == 1:
         return Interval.of(means[0], errors[0])
-    mean, se = float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means)))
-    reach = t_quantile(0.975, len(means) - 1) * se
-    return Interval(mean, mean - reach, mean + reach)
+    return students(float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means))), len(means))
 
 
 @dataclass(frozen=True)
@@ -54,18 +57,13 @@ class Measured:
     """What is known of an arm, read back from its files."""
 
     name: str
-    record: dict[str, Any]
+    record: dict[str, Any]  # of a split: its evaluation, as `lpi evaluate --json` gives it
     folder: Path
 
     @property
     def failed(self) -> str | None:
         """Why it could not be trained."""
         return self.record.get("failed")
-
-    @property
-    def config(self) -> Config:
-        """The resolved configuration."""
-        return Config.parse(self.record["config"])
 
     @property
     def seed(self) -> int:
@@ -87,25 +85,16 @@ class Measured:
         """J(π) and J(μ), where they were measured."""
         return self.record.get("truth")
 
-    def to_dict(self, split: str) -> dict[str, Any]:
-        """The evaluation on a split, as `lpi evaluate --json` gives it."""
-        return self.record[split]  # type: ignore[no-any-return]
-
     def estimate(self, name: str, split: str = "test") -> Estimate:
         """The figure called `purchase.nDCG@20`, `JS`, `AR@1`, `entropy` or `coverage@20`."""
-        content, (group, _, figure) = self.to_dict(split), name.rpartition(".")
+        content, (group, _, figure) = self.record[split], name.rpartition(".")
         whole = {**content["rewards"], **content["policy"], "JS": content["divergence"]["js"]}
         return _figure(content["metrics"][group][figure] if group else whole[name])
 
-    def js(self, split: str) -> Estimate | None:
-        """Mean JS from the references."""
-        js = self.to_dict(split)["divergence"]["js"]
-        return None if js is None else _figure(js)
-
     def js_by_reference(self, split: str) -> dict[str, Estimate]:
-        """The same from each reference alone."""
-        js = self.to_dict(split)["divergence"]["js"]
-        return {} if js is None else {name: _figure(content) for name, content in js["by_reference"].items()}
+        """JS from each reference alone, where there are any."""
+        js = self.record[split]["divergence"]["js"] or {"by_reference": {}}
+        return {name: _figure(content) for name, content in js["by_reference"].items()}
 
     @cached_property
     def scores(self) -> Scores:
@@ -187,8 +176,8 @@ class Pooled:
 
     def js(self, split: str = "test") -> Estimate | None:
         """Mean JS from the references, where there are any."""
-        known = bool(self.good) and all(seed.js(split) is not None for seed in self.good)
-        return self.estimate("JS", split) if known else None
+        known = [bool(seed.js_by_reference(split)) for seed in self.good]
+        return self.estimate("JS", split) if known and all(known) else None
 
     def rows(self, figures: Iterable[str], split: str = "test") -> Iterator[tuple[Measurement, Estimate]]:
         """Of the long table: each figure over seeds (seed null) and of each; beside it the estimate it comes from."""

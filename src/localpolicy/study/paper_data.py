@@ -65,19 +65,14 @@ class DataSet:
             "counts": self.data.manifest["counts"],
         }
 
-    @property
-    def expected(self) -> dict[str, Any]:
-        """Published counts beside those found, where the source has any."""
-        reader = READERS.get(self.source)
-        if reader is None or "rows" not in self.data.manifest:
-            return {}
-        return compare(self.data.manifest, reader.editions, reader.preset)
-
     def counts(self) -> dict[str, Any]:
-        """Table 2, for machines: what is counted, and what was published."""
-        counts = self.data.manifest["counts"]
+        """Table 2, for machines: what is counted, and what was published, where the source has any."""
+        manifest, reader = self.data.manifest, READERS.get(self.source)
+        counts = manifest["counts"]
         found = {"sequences": counts["sequences"], "items": counts["items"], **counts["events"]}
-        return {**self.to_dict(), "found": found, "published": self.expected}
+        known = reader is not None and "rows" in manifest
+        published = compare(manifest, reader.editions, reader.preset) if reader is not None and known else {}
+        return {**self.to_dict(), "found": found, "published": published}
 
     @property
     def about(self) -> str:

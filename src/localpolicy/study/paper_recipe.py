@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -77,30 +77,22 @@ lpi_cb β=1000     0.060 0.698 0.081
 """
 
 
-def published_table1() -> dict[str, dict[str, Published]]:
-    """By policy: AR@1, iAR@1 and JS on the Netflix Prize."""
-    return _published(_TABLE1, dict.fromkeys(("AR@1", "iAR@1", "JS"), 1e-4))
+def published(source: str, *, ratings: bool = False) -> dict[str, dict[str, Published]]:
+    """By policy, what was printed of a data set: Table 1's three figures, or Table 3's twelve and JS; or nothing.
 
-
-def published_table3(source: str) -> dict[str, dict[str, Published]]:
-    """By policy: the twelve ranking figures and JS on one data set; nothing where it is not one of the paper's."""
-    if source not in _TABLE3:
-        return {}
-    errors = {name: _ERRORS[source][name.partition(".")[0]] for name in METRICS}
-    return _published(_TABLE3[source], {**errors, "JS": math.nan})
-
-
-def _published(text: str, errors: Mapping[str, float]) -> dict[str, dict[str, Published]]:
-    """A printed table: a policy, then its figures in the order of their `errors`; a dash stands for none."""
+    A line is a policy, then its figures in the order of their errors; a dash stands for none.
+    """
+    if ratings:
+        text = _TABLE1 if source in ("netflix", "movielens") else ""  # of the Netflix Prize
+        errors = dict.fromkeys(("AR@1", "iAR@1", "JS"), 1e-4)
+    else:
+        text, of_event = _TABLE3.get(source, ""), _ERRORS.get(source, {})
+        errors = {name: of_event.get(name.partition(".")[0], math.nan) for name in (*METRICS, "JS")}
     table = {}
-    for line in text.strip().splitlines():
-        words = line.split()
-        policy, printed = " ".join(words[: -len(errors)]), words[-len(errors) :]
-        table[policy] = {
-            name: Published(float(word), se)
-            for (name, se), word in zip(errors.items(), printed, strict=True)
-            if word != "-"
-        }
+    for words in map(str.split, text.strip().splitlines()):
+        figures = zip(errors.items(), words[-len(errors) :], strict=True)
+        printed = {name: Published(float(word), se) for (name, se), word in figures if word != "-"}
+        table[" ".join(words[: -len(errors)])] = printed
     return table
 
 

@@ -34,12 +34,11 @@ from localpolicy.study.paper_recipe import (
     Recipe,
     check,
     greek,
-    published_table1,
-    published_table3,
+    published,
 )
 from localpolicy.study.settings import Point
 
-FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1
+FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1, and what one must know to read it
 DIALLED = (*(f"{event}.nDCG@20" for event in EVENTS), "JS")  # what is drawn over β and λ
 
 
@@ -50,7 +49,6 @@ class PaperTable:
     data: DataSet
     recipe: Recipe
     figures: tuple[str, ...]
-    beside: tuple[str, ...]  # what one must know to read them
     rows: list[Pooled]
     floor: dict[str, Estimate] | None
     missing: list[str]  # arms that are still to be trained
@@ -102,7 +100,7 @@ class PaperTable:
             "measurements": [
                 {**as_json(line), "policy": row.key, "plain_se": finite(value.plain_se)}  # the paper's error
                 for row in every
-                for line, value in row.rows((*self.figures, *self.beside), self.split)
+                for line, value in row.rows(self.figures, self.split)
             ],
             "leads": as_json(self.leads),
             "floor": as_json(self.floor),
@@ -144,7 +142,7 @@ def _trained(arm: Measured) -> dict[str, Any]:
     run = arm.record["run"]
     return {
         "validation": arm.selection_score,
-        "js": as_json(arm.js("validation")),
+        "js": as_json(arm.estimate("JS", "validation")),
         "epoch": arm.epoch,
         "weights": run["weights"],
         "truth": arm.truth,
@@ -164,10 +162,8 @@ def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
         for point in recipe.points(objective):
             dial = f" {greek(point.name)}" if point.name else ""
             arms[f"{objective}{dial}", f"{BANDIT_LABELS[objective]}{dial}"] = recipe.arms(objective, point)
-    # The published figures are of the Netflix Prize.
-    published = published_table1() if data.source in ("netflix", "movielens") else {}
-    shown: dict[str, Any] = {"figures": FIGURES, "beside": BESIDE, "published": published}
-    return _each(data, replace(study, imputation=folder), recipe, arms, **shown, quality=imputation.quality)
+    about: dict[str, Any] = {"published": published(data.source, ratings=True), "quality": imputation.quality}
+    return _each(data, replace(study, imputation=folder), recipe, arms, figures=(*FIGURES, *BESIDE), **about)
 
 
 def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperTable:
@@ -178,7 +174,7 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperT
         settings = {"beta": "1", "td_weight": "1"} | {key: f"{value:g}"}
         point = Point(tuple((f"objective.{name}", text) for name, text in settings.items()))
         arms[f"{value:g}", f"{SYMBOLS[key]}={value:g}"] = recipe.arms("lpi_rl", point)
-    return _each(data, study, recipe, arms, figures=DIALLED, beside=(), over=key)
+    return _each(data, study, recipe, arms, figures=DIALLED, over=key)
 
 
 def _each(
@@ -230,8 +226,8 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
         elif len(reasons) == len(each):
             failed[objective] = reasons[0]
     theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
-    published, beside = published_table3(data.source), ("JS", "entropy", "coverage@20")
-    return PaperTable(data, recipe, METRICS, beside, theirs, floor, missing, failed, published, ours)
+    shown = (*METRICS, "JS", "entropy", "coverage@20")
+    return PaperTable(data, recipe, shown, theirs, floor, missing, failed, published(data.source), ours)
 
 
 def best_of(grid: Sequence[Pooled], points: Sequence[Point]) -> Pooled | None:

@@ -72,7 +72,7 @@ class Sweep(Result):
         if self.chosen is None:
             return []
         left = ("repeat", "new", WEIGHTED)  # the last needs rewards by position, which are not kept
-        groups = [name for name in self.chosen.seeds[0].to_dict("test")["metrics"] if name not in left]
+        groups = [name for name in self.chosen.seeds[0].record["test"]["metrics"] if name not in left]
         figures = [f"{group}.{at_k}" for group in groups if not is_rating(group) for at_k in AT_K]
         return figures if self.chosen.js() is None else [*figures, "JS"]
 
@@ -84,16 +84,17 @@ class Sweep(Result):
 
     def _validated(self, tried: Pooled) -> list[Measurement]:
         """What chooses, and JS."""
-        scores = {seed.seed: Interval.of(seed.selection_score, math.nan) for seed in tried.good}
         about: dict[str, Any] = {"policy": tried.name, "name": self.figure, "split": "validation"}
-        rows = [Measurement.of(**about, around=score, seed=seed) for seed, score in scores.items()]
+        scores = {seed.seed: seed.selection_score for seed in tried.good}
+        rows = [
+            Measurement.of(**about, around=Interval.of(score, math.nan), seed=seed) for seed, score in scores.items()
+        ]
         if tried.whole:
-            means = [score.mean for score in scores.values()]
-            se = math.nan if tried.spread is None else tried.spread / math.sqrt(len(means))
-            around = over_seeds(means, [math.nan])  # with one seed the spread between seeds is unknown
+            se = math.nan if tried.spread is None else tried.spread / math.sqrt(len(scores))
+            around = over_seeds([*scores.values()], [math.nan])  # with one seed the spread between seeds is unknown
             rows.insert(0, Measurement.of(**about, around=around, se=se))
-        pooled = tried.rows(["JS"], "validation") if tried.js("validation") is not None else ()
-        return [*rows, *(row for row, _ in pooled)]
+        divergence = () if tried.js("validation") is None else tried.rows(["JS"], "validation")
+        return [*rows, *(row for row, _ in divergence)]
 
     @property
     def figure(self) -> str:
@@ -209,28 +210,26 @@ def sweep(
         )  # fmt: skip
     with training_lock(Path(out)):  # the same sweep started twice: the second is refused, and the first goes on
         floor = study.floor()
-        _refuse_budget(max_js, floor, references)
+        if max_js is not None:
+            _refuse_budget(max_js, floor, references)
         tried: dict[Point, Pooled] = {}
         name = config.objective.name
 
-        def measure(points: Sequence[Point]) -> None:
-            """All seeds of all these points, several at a time."""
+        def measure(*points: Point) -> float:
+            """All seeds of all these points, several at a time; the figure of the last."""
             arms = {
                 point: [Arm.at(name, point, point.apply(config).trained_with(seed=seed)) for seed in range(seeds)]
                 for point in points
             }
-            measured = study.measure([arm for each in arms.values() for arm in each])
+            known = study.measure([arm for each in arms.values() for arm in each])
             for point, each in arms.items():
-                tried[point] = Pooled(point.name or name, [measured[arm.name] for arm in each], point)
-
-        def trial(point: Point) -> float:
-            measure([point])
-            return tried[point].selection_score
+                tried[point] = Pooled(point.name or name, [known[arm.name] for arm in each], point)
+            return tried[points[-1]].selection_score
 
         if search == "grid":
-            measure(listed)
+            measure(*listed)
         else:
-            optuna_search(swept, trials or TRIALS, trial)
+            optuna_search(swept, trials or TRIALS, measure)
         every = list(tried.values())
         if not any(point.whole for point in every):
             raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
@@ -274,16 +273,13 @@ def _given(against: Sequence[Path | str], seeds: int) -> list[Arm]:
     return [Arm(run.folder.name, run.config, given=run.folder) for run in runs]
 
 
-def _refuse_budget(max_js: float | None, floor: dict[str, Estimate] | None, references: Sequence[Arm]) -> None:
+def _refuse_budget(max_js: float, floor: dict[str, Estimate] | None, references: Sequence[Arm]) -> None:
     """A budget that noise alone would exceed means nothing."""
-    if max_js is None:
-        return
     if floor is None:
         raise ConfigError(
             "--max-js needs the noise floor: name two --against runs that differ in their seed alone, or none."
         )
-    least = floor["validation"].mean
-    if max_js < least:
+    if max_js < (least := floor["validation"].mean):
         names = ", ".join(arm.name for arm in references)
         raise ConfigError(
             f"--max-js: a budget of {max_js:g} is below the noise floor, {least:.4f} between {names} on "
