@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
+import shutil
+
 import pytest
 from shop_logs import write_shop
 
-from localpolicy.errors import TrainingError
+from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import Config
 from localpolicy.study import arms, jobs, measured
-from localpolicy.study.arms import Arm, Study
+from localpolicy.study.arms import Arm, Group, Study
 from localpolicy.study.measured import seed_mean
 from localpolicy.training.train import training
 
@@ -98,6 +101,37 @@ def test_a_reference_that_cannot_be_trained_is_an_error(shop, tmp_path):
     study = Study(shop, tmp_path / "out", references=[REFERENCES[0], wild], processes=1)
     with pytest.raises(TrainingError, match="mle-102, a reference, could not be trained"):
         study.measure([arm("quick", "reward_weighted")])
+
+
+def test_a_reference_whose_run_is_another_by_now_is_refused(shop, tmp_path):
+    """Its figures are those of old, but what is measured from here on would be taken from something else."""
+    study = Study(shop, tmp_path / "out", references=REFERENCES, processes=1)
+    study.measure(REFERENCES)
+    other = arm("mle-101", seed=101, epochs=1)
+    Study(shop, tmp_path / "other", processes=1).measure([other])
+    shutil.rmtree(tmp_path / "out" / "runs" / "mle-101")
+    shutil.copytree(tmp_path / "other" / "runs" / "mle-101", tmp_path / "out" / "runs" / "mle-101")
+    with pytest.raises(RunError, match=r"mle-101 was trained with another train\.epochs \(1, now 4\)"):
+        study.measure([arm("quick", "reward_weighted")])
+
+
+def test_what_is_excluded_is_measured_again(shop, tmp_path, order):
+    """And trained but once; the same question is not asked twice."""
+    for exclude_seen, asked in ((False, ["validation one", "test one"]), (True, ["validation one", "test one"])):
+        order.clear()
+        for _ in range(2):
+            study = Study(shop, tmp_path / "out", processes=1, exclude_seen=exclude_seen)
+            (known,) = study.measure([arm("one")]).values()
+        assert [end for end in order if "train" not in end] == asked
+        assert known.record["test"]["settings"]["exclude_seen"] is exclude_seen
+
+
+def test_a_process_is_sent_the_study_without_its_data(shop, tmp_path):
+    """It opens the data set by its folder."""
+    sent = pickle.dumps(Study(shop, tmp_path / "out"))
+    assert len(sent) < min(file.stat().st_size for file in shop.path.glob("train/item.npy"))
+    assert pickle.loads(sent).work(Group([arm("one")])) == [("measured", "")]
+    assert Study(shop, tmp_path / "out").measure([arm("one")]).keys() == {"one"}
 
 
 def test_figures_of_a_gpu_are_known_where_there_is_none(shop, tmp_path, order):

@@ -133,14 +133,13 @@ class Study:
         seeds = {seed for _, seed in self._kinds.values()}
         if len(families) != 1 or len(seeds) < max(2, len(self.references)):
             return None
-        known = self._known(self.references)
-        self._do([arm for arm in self.references if arm.name not in known])
-        floors = {}
+        self._do([arm for arm in self.references if not self._known([arm])])
+        known, floors = self._known(self.references), {}
         for split in SPLITS:
             # Each pair is met from both sides, with the same figure.
             pairs = {
                 frozenset((name, other)): js
-                for name, measured in self._known(self.references).items()
+                for name, measured in known.items()
                 for other, js in measured.js_by_reference(split).items()
             }
             floors[split] = noise_floor(pairs.values())
@@ -158,9 +157,10 @@ class Study:
             return
         references = {arm.name: Run(self._job(arm).out) for arm in self.references}
         for arm in self.references:
-            run = references[arm.name]
-            if arm.given is None and run.finished and not (run.folder / "policy.safetensors").exists():
-                shutil.rmtree(run.folder)  # it came here without its weights
+            folder = references[arm.name].folder
+            if arm.given is None and references[arm.name].finished and not (folder / "policy.safetensors").exists():
+                shutil.rmtree(folder)  # it came here without its weights
+            self._refuse_other(arm)
         untrained = [arm for arm in self.references if not references[arm.name].finished]
         if untrained:
             LOG.info("references first: %s", ", ".join(arm.name for arm in untrained))
@@ -191,11 +191,10 @@ class Study:
             LOG.info("%s", stop)
 
     def _groups(self, arms: Sequence[Arm], *, measured: bool = True) -> list[Group]:
-        """For the processes; refused where a run was trained here as another."""
+        """For the processes: arms whose networks are the same, together."""
         by_networks: dict[str, list[Arm]] = {}
         for arm in arms:
-            if arm.given is None:
-                refuse_other(self._job(arm))
+            self._refuse_other(arm)
             by_networks.setdefault(arm.networks, []).append(arm)
         groups = []
         for key, group in by_networks.items():
@@ -236,6 +235,11 @@ class Study:
 
     def _job(self, arm: Arm) -> Job:
         return Job(arm.name, self.data.path, arm.given or self.out / "runs" / arm.name, arm.config)
+
+    def _refuse_other(self, arm: Arm) -> None:
+        """Where its run was trained here as another; one of the user's is what it is."""
+        if arm.given is None:
+            refuse_other(self._job(arm))
 
     def _figures(self, arm: Arm) -> Path:
         return self.out / "figures" / arm.name
