@@ -83,10 +83,15 @@ def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
+    policies = []
+    for tried in (tried for tried in sweep.tried if tried.whole):
+        beta, first = dict(tried.point.settings).get("objective.beta"), tried.good[0]
+        kept = {"selected_epoch": first.epoch, "selected_by": sweep.select, "weights": first.record["run"]["weights"]}
+        policies.append(PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept))
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
-        policies=[_info(sweep, tried) for tried in sweep.tried if tried.whole],
+        policies=policies,
         measurements=[row for row in sweep.measurements if row.split == "validation" and row.seed is None],
         columns={sweep.figure: sweep.figure},
         main=sweep.figure,
@@ -95,12 +100,6 @@ def section(sweep: Sweep) -> Section:
         claims=claims(sweep),
         facts={"data digest": sweep.data[:16], "seeds": str(sweep.seeds), "search": sweep.search},
     )
-
-
-def _info(sweep: Sweep, tried: Pooled) -> PolicyInfo:
-    beta, first = dict(tried.point.settings).get("objective.beta"), tried.good[0]
-    kept = {"selected_epoch": first.epoch, "selected_by": sweep.select, "weights": first.record["run"]["weights"]}
-    return PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept)
 
 
 def verdict(sweep: Sweep) -> str:
@@ -147,24 +146,22 @@ def _lead(sweep: Sweep, chosen: Pooled) -> Claim:
 
 def sweep_contents(sweep: Sweep) -> Contents:
     """The sweep as a report."""
-    title, chosen = f"Sweep of {sweep.objective}", sweep.chosen
-    if chosen is None:
-        step = "Raise the budget, or add points with a larger β, which stay closer to the log."
-        return Contents(title, verdict(sweep), [section(sweep)], next_step=step)
-    name = chosen.name
-    meaning = "On validation: this figure chose the point."
-    numbers = [KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {name}", meaning)]
-    if (js := chosen.js("validation")) is not None:
-        noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
-        meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
-        numbers.append(KeyNumber(f"{js.mean:.3f}", f"distance of {name} from the log (JS)", meaning))
-    if (share := _shares(chosen, "effective_share")) != NOTHING:
-        meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
-        numbers.append(KeyNumber(share, f"effective sample of {name}", meaning))
-    references = (("--against", str(Path("runs") / name)) for name in sweep.references)  # of others whole paths
-    words = ["lpi", "gate", f"runs/{chosen.seeds[0].name}", *(word for pair in references for word in pair)]
-    step = f"Ask the gate whether to deploy it, in the folder of this page: {shlex.join(words)}."
-    return Contents(title, verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)
+    chosen, numbers = sweep.chosen, list[KeyNumber]()
+    step = "Raise the budget, or add points with a larger β, which stay closer to the log."
+    if chosen is not None:
+        meaning = "On validation: this figure chose the point."
+        numbers.append(KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {chosen.name}", meaning))
+        if (js := chosen.js("validation")) is not None:
+            noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
+            meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
+            numbers.append(KeyNumber(f"{js.mean:.3f}", f"distance of {chosen.name} from the log (JS)", meaning))
+        if (share := _shares(chosen, "effective_share")) != NOTHING:
+            meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
+            numbers.append(KeyNumber(share, f"effective sample of {chosen.name}", meaning))
+        references = (("--against", str(Path("runs") / name)) for name in sweep.references)  # of others whole paths
+        words = ["lpi", "gate", f"runs/{chosen.seeds[0].name}", *(word for pair in references for word in pair)]
+        step = f"Ask the gate whether to deploy it, in the folder of this page: {shlex.join(words)}."
+    return Contents(f"Sweep of {sweep.objective}", verdict(sweep), [section(sweep)], numbers=numbers, next_step=step)
 
 
 def draw(sweep: Sweep, out: Path) -> list[Path]:

@@ -25,7 +25,7 @@ from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.summary import Scores, groups
+from localpolicy.measure.summary import Scores, groups, values_of
 from localpolicy.measure.truth import true_value
 from localpolicy.model.newer_catalogue import device_of
 from localpolicy.runs.run import Run
@@ -157,9 +157,8 @@ class Pooled:
         scores = [seed.scores for seed in self.good]
         if name == "JS":
             return np.mean([each.js["references"] for each in scores], axis=0), scores[0].sequence
-        group, _, metric_name = name.rpartition(".")
-        here = groups(scores[0])[group]
-        return np.mean([each.metric(metric_name)[here] for each in scores], axis=0), scores[0].sequence[here]
+        _, here = values_of(scores[0], name)
+        return np.mean([values_of(each, name)[0] for each in scores], axis=0), scores[0].sequence[here]
 
     def estimate(self, name: str, split: str = "test") -> Estimate:
         """The figure called `purchase.nDCG@20`, `JS` or `AR@1`: from the positions where they are kept."""

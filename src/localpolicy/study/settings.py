@@ -6,6 +6,7 @@ A sweep's points are the cartesian product of `key=v1,v2,…`, or a search propo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -189,9 +190,8 @@ NO_POINT = Point()  # of a policy that has nothing to choose
 def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[Axis]:
     """Axes from `beta=0.1,0.3`, `train.learning_rate=1e-4..1e-2`."""
     parsed = [_axis(text, objective) for text in over]
-    keys = [axis.key for axis in parsed]
-    for key in keys:
-        if keys.count(key) > 1:
+    for key, times in Counter(axis.key for axis in parsed).items():
+        if times > 1:
             raise ConfigError(f"--over {key} is given twice: list all its values in one option.")
     return parsed
 
@@ -224,14 +224,11 @@ def _axis(text: str, objective: type[Objective] | None) -> Axis:
         raise ConfigError(f"--over: expected key=v1,v2 (or key=low..high), got '{text}'.")
     key = whole_key(key.strip(), objective)
     if RANGE in listed:
-        low, _, high = listed.partition(RANGE)
-        try:
-            axis = Axis(key, low=float(low), high=float(high), whole=setting_fields(objective)[key] is int)
-        except ValueError:
-            raise ConfigError(f"--over {key}: expected numbers low..high, got '{listed}'.") from None
-        if not -math.inf < axis.low < axis.high < math.inf:
-            raise ConfigError(f"--over {key}: expected two finite numbers, the smaller first; got '{listed}'.")
-        return axis
+        low, high = map(_number, listed.split(RANGE, 1))
+        if isinstance(low, str) or isinstance(high, str) or not -math.inf < low < high < math.inf:
+            said = "low..high, two finite numbers, the smaller first"
+            raise ConfigError(f"--over {key}: expected {said}; got '{listed}'.")
+        return Axis(key, low=low, high=high, whole=setting_fields(objective)[key] is int)
     values: dict[float | str, str] = {}  # 0.1 and 0.10 are one point
     for part in listed.split(","):
         values.setdefault(_number(part.strip()), part.strip())

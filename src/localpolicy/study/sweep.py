@@ -138,22 +138,20 @@ class Sweep(Result):
             "references": self.references,
             "floor": as_json(self.floor),
             "max_js": self.max_js,
-            "policies": {each.name: _trained(each) for each in self.tried},
+            "policies": {
+                tried.name: {  # its figures are rows of the long table
+                    "settings": dict(tried.point.settings),
+                    "runs": [seed.name for seed in tried.seeds],
+                    "failed": {seed.name: seed.failed for seed in tried.seeds if seed.failed},
+                    "epochs": {seed.name: seed.epoch for seed in tried.good},
+                    "weights": {seed.name: seed.record["run"]["weights"] for seed in tried.good},
+                }
+                for tried in self.tried
+            },
             "measurements": as_json(self.measurements),
             "chosen": None if self.chosen is None else self.chosen.name,
             "runs": [str(run.relative_to(self.out)) for run in self.runs],
         }
-
-
-def _trained(tried: Pooled) -> dict[str, Any]:
-    """How a point was trained, for `sweep.json`; its figures are rows of the long table."""
-    return {
-        "settings": dict(tried.point.settings),
-        "runs": [seed.name for seed in tried.seeds],
-        "failed": {seed.name: seed.failed for seed in tried.seeds if seed.failed},
-        "epochs": {seed.name: seed.epoch for seed in tried.good},
-        "weights": {seed.name: seed.record["run"]["weights"] for seed in tried.good},
-    }
 
 
 def sweep(
