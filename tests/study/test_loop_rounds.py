@@ -16,7 +16,7 @@ from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop import Trajectory, loop_verdict, trajectories, write_loop
+from localpolicy.report.loop import loop_verdict, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
@@ -24,6 +24,7 @@ from localpolicy.study.demo import policies_of
 from localpolicy.study.loop import Loop, world_of
 from localpolicy.study.measured import over_seeds
 from localpolicy.study.settings import loop_config
+from localpolicy.study.trajectory import Trajectory
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
 
@@ -175,7 +176,7 @@ def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
     }
     assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
     values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
-    rounds = trajectories(result)[0].rounds
+    rounds = result.trajectories[0].rounds
     assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
     rows = [row for row in result.measurements if (row.policy, row.round, row.figure) == ("mle", 1, "J(π)")]
     assert [(row.seed, row.mean) for row in rows] == [(None, rounds[1]["J(π)"].mean), (0, values[0]), (1, values[1])]

@@ -97,7 +97,7 @@ def loop(
     **settings: Any,
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
-    from localpolicy.report.loop import loop_tables, trajectories, write_loop
+    from localpolicy.report.loop import loop_tables, write_loop
     from localpolicy.study.loop import loop as run
     from localpolicy.study.settings import loop_config
 
@@ -106,7 +106,7 @@ def loop(
     contents = write_loop(result, out, json=json)
     for table in loop_tables(result, narrow=True):
         show(table)
-    for arm in trajectories(result):
+    for arm in result.trajectories:
         console().print(f"  {arm.summary()}", highlight=False)
     console().print(f"\n{contents.verdict}\nreport: {out / 'report.html'}", highlight=False)
 

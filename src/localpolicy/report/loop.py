@@ -2,145 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from localpolicy import __version__
-from localpolicy.measure.decisions import LEAST_EFFECTIVE
-from localpolicy.measure.estimate import Measurement, as_json
-from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
+from localpolicy.measure.estimate import Measurement
+from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Table, joined, percent, with_interval
+from localpolicy.report.table import NOTHING, Table, joined, with_interval
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
-from localpolicy.study.demo import SCENARIOS, PolicySpec
-from localpolicy.study.loop import SHARES, Figures, Loop
+from localpolicy.study.demo import SCENARIOS
+from localpolicy.study.loop import FIGURES, Loop
+from localpolicy.study.trajectory import WEIGHED, Trajectory
 
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 ENDS = {  # what the long table calls a figure of the last round
     "true J": "J(π)", "true gain": "gain", "JS": "JS from the first μ", "KL": "KL from the first μ",
     "coverage@1": "coverage", "entropy": "entropy",
 }  # fmt: skip
-STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
-NARROW = 0.5  # of μ's coverage
-WEIGHED = "effective share"  # of the log, by the weights of training
+SHARES = ("effective share", "clipped share")
 SAID = {  # in the verdict, the worst first: of one, of several
     "stopped": ("could not go on", "could not go on"),
     "loses": ("ends below where it began", "end below where they began"),
     "fell": ("came down from an earlier best", "came down from earlier bests"),
     "no exploration": ("no longer explores", "no longer explore"),
 }
-FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
 
 
-class Symptom(NamedTuple):
-    """One thing that went wrong."""
-
-    kind: str
-    since: int  # round
-    said: str
-
-
-@dataclass(frozen=True)
-class Trajectory:
-    """One objective's loop: its figures by round, those of μ first."""
-
-    name: str
-    rounds: Sequence[Figures]
-    stopped: Mapping[int, str] = field(default_factory=dict)  # round -> why a seed ended
-
-    @property
-    def last(self) -> Figures:
-        """The figures of the last round."""
-        return self.rounds[-1]
-
-    @property
-    def earned(self) -> str:
-        """J at the start and at the end."""
-        start, end = self.rounds[0]["J(π)"].mean, self.last["J(π)"].mean
-        return f"J {start:.4f} → {end:.4f} ({change(start, end)})"
-
-    @cached_property
-    def symptoms(self) -> list[Symptom]:
-        """All signs of collapse."""
-        return list(self._signs())
-
-    def _signs(self) -> Iterator[Symptom]:
-        start, end = self.rounds[0], self.last
-        if since := self._since(lambda figures: figures["gain"].high < 0):
-            said = f"earns less than the policy it started from, beyond chance since round {since}"
-            yield Symptom("loses", since, said)
-        yield from self._fell()
-        if since := self._since(lambda figures: figures["entropy"].mean < STILL * start["entropy"].mean):
-            fall = f"entropy {start['entropy'].mean:.2f} → {end['entropy'].mean:.2f} nats"
-            below = f"{fall} (below {STILL:.0%} of μ's since round {since})"
-            meaning = "each history gets nearly one item, so its log cannot tell whether another would have been better"
-            yield Symptom("no exploration", since, f"{below}: {meaning}")
-        if since := self._since(lambda figures: figures["coverage"].mean < NARROW * start["coverage"].mean):
-            shares = f"{percent(start['coverage'].mean)} → {percent(end['coverage'].mean)} of the catalogue"
-            yield Symptom("narrow", since, f"{shares} is shown first somewhere (below half of μ's since round {since})")
-        weighed = {number: each[WEIGHED].mean for number, each in enumerate(self.rounds) if WEIGHED in each}
-        low = {number: share for number, share in weighed.items() if share < LEAST_EFFECTIVE}
-        if low:
-            least = min(low, key=lambda number: low[number])
-            said = f"only {percent(low[least])} of its log counted in training in round {least}"
-            many = f"below {LEAST_EFFECTIVE:.0%} in {len(low)} of {len(weighed)} rounds"
-            yield Symptom("few decide", next(iter(low)), f"{said}; {many}")
-        if self.stopped:
-            number, reason = min(self.stopped.items())
-            yield Symptom("stopped", number, f"could not be trained in round {number}: {reason}")
-
-    def _fell(self) -> Iterator[Symptom]:
-        """The deepest fall of J from an earlier best, if it is larger than the intervals."""
-        values, falls = [figures["J(π)"] for figures in self.rounds], []
-        for low in range(2, len(values)):
-            best = max(range(1, low), key=lambda number: values[number].mean)
-            depth = values[best].mean - values[low].mean
-            if values[best].low > values[low].high and depth > FALL * abs(values[best].mean):
-                falls.append((depth, best, low))
-        if falls:
-            _, best, low = max(falls)
-            first, then = values[best].mean, values[low].mean
-            said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low} ({change(first, then)})"
-            end = f", and is {values[-1].mean:.4f} at the end" if low < len(values) - 1 else ""
-            yield Symptom("fell", best + 1, said + end)
-
-    def _since(self, sign: Callable[[Figures], bool]) -> int:
-        """The first round that has this sign, if the last one has it too, else 0: that is μ."""
-        having = [number for number, figures in enumerate(self.rounds) if number and sign(figures)]
-        return having[0] if having and having[-1] == len(self.rounds) - 1 else 0
-
-    def summary(self) -> str:
-        """It in one sentence, and what went wrong."""
-        js, signs = self.last["JS from the first μ"].mean, [symptom.said for symptom in self.symptoms]
-        wrong = " ".join(f"{said[0].upper()}{said[1:]}." for said in signs)
-        return f"{self.name}: {self.earned} at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
-
-    def claims(self) -> list[Claim]:
-        """Did it earn more at the end, and without a sign of collapse?"""
-        gain, above = self.last["gain"], "the 95 % interval of the gain is above 0"
-        earns, because = {1: True, -1: False, 0: None}[gain.sign], f"{self.earned} in {len(self.rounds) - 1} rounds"
-        ends = f"{self.name} ends above the policy it started from"
-        signs = [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
-        said = "; ".join(signs) or "entropy, coverage and the effective share of its weights stay in bounds"
-        healthy = "no sign of collapse by the limits of the loop"
-        return [
-            Claim("gain", above, earns, ends, because, gain.mean, gain.low, gain.high),
-            Claim("J(π), entropy, coverage", healthy, not signs, f"{self.name} shows no sign of collapse", said),
-        ]
-
-
-def change(start: float, end: float) -> str:
-    """+12%; a change from 0 has no percentage."""
-    return f"{(end - start) / start:+.0%}" if start else "from nothing"
-
-
-def trajectories(loop: Loop) -> list[Trajectory]:
-    """Of every objective."""
-    return [Trajectory(arm.name, loop.figures(arm.name), loop.stopped(arm.name)) for arm in loop.arms]
+NEXT = (
+    "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no longer "
+    "show what would have been better."
+)
 
 
 def last_round(arms: Sequence[Trajectory]) -> int:
@@ -150,12 +43,11 @@ def last_round(arms: Sequence[Trajectory]) -> int:
 
 def loop_verdict(arms: Sequence[Trajectory]) -> str:
     """Which objective earns most at the end, and which lost or fell."""
-    last, first = last_round(arms), arms[0].rounds[0]["J(π)"].mean
-    best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
-    value, js = best.last["J(π)"].mean, best.last["JS from the first μ"].mean
+    last = last_round(arms)
+    best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=_value)
     said = [
-        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {change(first, value)} "
-        f"against the first policy, at JS {js:.2f} from it."
+        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {_value(best):.4f}, {best.earned[1]} "
+        f"against the first policy, at JS {best.last['JS from the first μ'].mean:.2f} from it."
     ]
     worst: list[str] = []  # of these nothing else is said
     for kind, (singular, plural) in SAID.items():
@@ -168,6 +60,10 @@ def loop_verdict(arms: Sequence[Trajectory]) -> str:
     return " ".join(said)
 
 
+def _value(arm: Trajectory) -> float:
+    return arm.last["J(π)"].mean
+
+
 # ---------------------------------------------------------------------- the page and the files
 
 
@@ -175,7 +71,7 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
     """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
     out, contents = Path(out), loop_contents(loop)
     for path in (out / "loop.json", *([json] if json is not None else [])):
-        write_json(path, loop_json(loop))
+        write_json(path, loop.to_dict())
     write_text(out / "loop.md", loop_markdown(loop, contents))
     write_report(contents, out / "report.html")
     from localpolicy.report.lines import rounds_picture  # after the page: it says what to install
@@ -186,44 +82,43 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
 
 def loop_contents(loop: Loop) -> Contents:
     """The report: the policies of the last round side by side, and how they got there."""
-    arms = trajectories(loop)
-    first, last = arms[0].rounds[0]["J(π)"], last_round(arms)
-    settings = {"localpolicy": __version__, "rounds": str(last)}
-    # What is drawn round after round, in the order of the charts; before μ there is no round.
-    charted = [row for row in loop.measurements if row.figure in CHARTED and row.seed is None]
-    charted = [row for row in charted if row.round or row.figure != "JS from the round before"]
+    arms = loop.trajectories
+    last = last_round(arms)
     facts = {"rounds": last, **loop.config.model_dump(mode="json")}
     said = {name: ", ".join(map(str, fact)) if isinstance(fact, list) else str(fact) for name, fact in facts.items()}
     section = Section(
         title=SCENARIOS[loop.config.world].title,
         about=f"{_world_about(loop)} {_rules(loop)} Below stand the policies of the last round.",
-        policies=[_info(*each) for each in zip(loop.arms, arms, strict=True)],
+        policies=[
+            PolicyInfo(
+                arm.name, spec.objective["name"], spec.objective.get("beta"),
+                weights={FIGURES[name]: arm.last[name].mean for name in SHARES if name in arm.last},
+            )
+            for spec, arm in zip(loop.arms, arms, strict=True)
+        ],
         measurements=[
             *(Measurement.of(arm.name, figure, arm.last[name]) for arm in arms for figure, name in ENDS.items()),
-            *sorted(charted, key=lambda row: CHARTED.index(row.figure)),
+            # What is drawn round after round, in the order of the charts; before μ there is no round.
+            *(
+                row
+                for name in CHARTED
+                for row in loop.measurements
+                if row.figure == name and row.seed is None and (row.round or name != "JS from the round before")
+            ),
         ],
-        logging_value=first,
+        logging_value=arms[0].rounds[0]["J(π)"],
         reference="the first logging policy μ, which the world knows exactly",
         claims=[claim for arm in arms for claim in arm.claims()],
         facts={name.replace("_", " "): value for name, value in said.items() if value},
         lists=1,
-    )
-    best = max(arms, key=lambda arm: arm.last["J(π)"].mean)
-    numbers = []
+    )  # fmt: skip
+    best, numbers = max(arms, key=_value), []
     for arm in sorted(arms, key=lambda arm: arm is not best)[:3]:  # on the first screen
-        end, js = arm.last["J(π)"].mean, arm.last["JS from the first μ"].mean
-        meaning = f"J {first.mean:.4f} → {end:.4f}, at JS {js:.2f} from the first policy."
-        numbers.append(KeyNumber(change(first.mean, end), f"true reward of {arm.name}", meaning))
-    step = (
-        "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no "
-        "longer show what would have been better."
-    )
-    return Contents(f"A loop of {last} rounds", loop_verdict(arms), [section], settings, numbers, step)
-
-
-def _info(spec: PolicySpec, arm: Trajectory) -> PolicyInfo:
-    weights = {key: arm.last[name].mean for name, key in SHARES.items() if name in arm.last}
-    return PolicyInfo(arm.name, spec.objective["name"], spec.objective.get("beta"), weights=weights)
+        (way, changed), js = arm.earned, arm.last["JS from the first μ"].mean
+        meaning = f"{way}, at JS {js:.2f} from the first policy."
+        numbers.append(KeyNumber(changed, f"true reward of {arm.name}", meaning))
+    settings = {"localpolicy": __version__, "rounds": str(last)}
+    return Contents(f"A loop of {last} rounds", loop_verdict(arms), [section], settings, numbers, NEXT)
 
 
 def _world_about(loop: Loop) -> str:
@@ -251,26 +146,17 @@ def _rules(loop: Loop) -> str:
     )
 
 
-def loop_json(loop: Loop) -> dict[str, Any]:
-    """For machines: every figure, the claims, and what went wrong."""
-    arms, content = trajectories(loop), loop.to_dict()
-    for arm in arms:
-        content["arms"][arm.name] |= {"symptoms": as_json(arm.symptoms), "summary": arm.summary()}
-    return {**content, "claims": as_json([claim for arm in arms for claim in arm.claims()])}
-
-
 def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
     """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
-    arms = trajectories(loop)
+    arms = loop.trajectories
     last, rows, ends = last_round(arms), [], []
     for arm in arms:
         values = [figures["J(π)"] for figures in arm.rounds]
         shown = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
         rows.append([arm.name, *shown, *[NOTHING] * (last + 1 - len(shown))])
         end, moved = arm.last, [with_interval(arm.last[name], 3) for name in CHARTED[1:3]]
-        spread = f"{end['entropy'].mean:.2f}", f"{end['coverage'].mean:.0%}"
-        weighed = f"{end[WEIGHED].mean:.0%}" if WEIGHED in end else NOTHING
-        ends.append([arm.name, with_interval(end["gain"], 4, sign="+"), *moved, *spread, weighed])
+        shares = [f"{end[name].mean:.0%}" if name in end else NOTHING for name in ("coverage", WEIGHED)]
+        ends.append([arm.name, with_interval(end["gain"], 4, sign="+"), *moved, f"{end['entropy'].mean:.2f}", *shares])
     widest = max((each["J(π)"].high - each["J(π)"].low) / 2 for arm in arms for each in arm.rounds)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
@@ -289,7 +175,7 @@ def loop_markdown(loop: Loop, contents: Contents) -> str:
         _world_about(loop),
         *(table.markdown().rstrip() for table in loop_tables(loop)),
         "## What went wrong",
-        "\n".join(f"- {arm.summary()}" for arm in trajectories(loop)),
+        "\n".join(f"- {arm.summary()}" for arm in loop.trajectories),
         "## Settings",
         "\n".join(["| setting | |", "|---|---|", *facts]),
     ]

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data.prepare import prepare
-from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
@@ -72,6 +71,11 @@ class Scenario:
     items: int
     settings: dict[str, dict[str, Any]]
     arms: tuple[PolicySpec, ...]
+
+    def training(self, objective: dict[str, Any], *, seed: int) -> Config:
+        """How a policy is trained on it."""
+        train = {**self.settings["train"], "seed": seed, "device": "cpu"}
+        return Config.parse({**self.settings, "objective": objective, "train": train})
 
 
 def _arms(*objectives: str) -> tuple[PolicySpec, ...]:
@@ -132,7 +136,16 @@ def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) 
     LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
     simulate(scenario.world, folder / "log", sequences=scenario.sequences, items=scenario.items, seed=seed)
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
-    runs = _train_all(scenario, data, folder / "runs", seed=seed)
+    jobs = [
+        Job(
+            arm.name,
+            data.path,
+            folder / "runs" / arm.folder,
+            scenario.training(arm.objective, seed=10 * seed + arm.seed),
+        )
+        for arm in scenario.arms
+    ]
+    runs = train_all(jobs, label=f"{scenario.world}: ")
     LOG.info("%s: measuring %d policies", scenario.world, len(scenario.arms))
     measured = [arm for arm in scenario.arms if arm.name != REFERENCE]
     dials = {arm.name: _dial(runs[arm.name]) for arm in measured}
@@ -160,12 +173,3 @@ def _dial(run: Run) -> tuple[float, ...]:
     if improvement is None or not improvement["slope"]:
         return ()
     return tuple(float(f"{multiple * improvement['calibration']['spread']:.2g}") for multiple in DIAL)
-
-
-def _train_all(scenario: Scenario, data: Prepared, folder: Path, *, seed: int) -> dict[str, Run]:
-    jobs = []
-    for arm in scenario.arms:
-        training = {**scenario.settings["train"], "seed": 10 * seed + arm.seed, "device": "cpu"}
-        config = Config.parse({**scenario.settings, "objective": arm.objective, "train": training})
-        jobs.append(Job(arm.name, data.path, folder / arm.folder, config))
-    return train_all(jobs, label=f"{scenario.world}: ")

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import groupby, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,12 +43,12 @@ from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.runtime.processes import in_processes
 from localpolicy.simulation import BanditWorld, write_prepared
-from localpolicy.simulation.events import Events
 from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
 from localpolicy.study.jobs import Job, refuse_other, train_job
 from localpolicy.study.measured import over_seeds
 from localpolicy.study.settings import LoopConfig
+from localpolicy.study.trajectory import Trajectory
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
@@ -92,17 +92,10 @@ class Chain:
         """π_number."""
         return Run(self.at(number) / "run")
 
-    def entry(self, number: int) -> Round | None:
-        """What was measured in a round, or why there is none; None where it was not done yet."""
-        path = self.at(number) / MEASURED
-        return dict(read_json(path)) if path.exists() else None
-
     def rounds(self) -> list[Round]:
         """What was measured, up to where the arm stopped (its last entry then says why)."""
-        entries: list[Round] = []
-        while len(entries) < self.last and (entry := self.entry(len(entries) + 1)) is not None:
-            entries.append(entry)
-        return entries
+        files = (self.at(number) / MEASURED for number in range(1, self.last + 1))
+        return [read_json(file) for file in takewhile(Path.exists, files)]
 
     def ended(self) -> bool:
         """Whether all rounds are done, or the arm has stopped."""
@@ -113,40 +106,34 @@ class Chain:
         """Do the next round; what was measured."""
         number = len(self.rounds()) + 1
         self.serve(number - 1)
-        config = self.training(number)
-        job = Job(self.name, self.at(number - 1) / "data", self.run(number).folder, config)
+        config, run = self.training(number), self.run(number)
+        job = Job(self.name, self.at(number - 1) / "data", run.folder, config)
         data = Prepared(job.data)
         try:
             check_data(data, resolve(config, data).objective)
         except DataError as error:
             # A policy whose lists are never answered leaves a log from which nothing can be learnt.
-            entry: Round = {"stopped": str(error)}
+            failure: str | None = str(error)
         else:
             refuse_other(job)
             failure = train_job(job)
-            entry = self._measure(number) if failure is None else {"stopped": failure}
+        entry: Round = {"stopped": failure}
+        if failure is None:
+            before, kept = self.run(number - 1).policy() if number > 1 else None, run.selected_metrics()
+            entry = {
+                "round": number, **self.measures().of(run.policy(), before), "weights": kept["weights"],
+                "epoch": kept["epoch"], "version": run.version,
+            }  # fmt: skip
         write_json(self.at(number) / MEASURED, entry)
         return entry
 
     def training(self, number: int) -> Config:
         """How a round is trained."""
-        settings = SCENARIOS[self.config.world].settings
         chosen = dict(self.arm.objective)
         if number > 1 and self.config.logging_is_served and "logp_logging" in objective_of(chosen).reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
-        training = {**settings["train"], "seed": round_seed(self.seed, number), "device": "cpu"}
-        config = Config.parse({**settings, "objective": chosen, "train": training})
+        config = SCENARIOS[self.config.world].training(chosen, seed=round_seed(self.seed, number))
         return config.with_changes(self.config.changes)
-
-    def _measure(self, number: int) -> Round:
-        """What this round's policy showed."""
-        run = self.run(number)
-        before = self.run(number - 1).policy() if number > 1 else None
-        kept = run.selected_metrics()
-        return {
-            "round": number, **self.measures().of(run.policy(), before), "weights": kept["weights"],
-            "epoch": kept["epoch"], "version": run.version,
-        }  # fmt: skip
 
     def measures(self) -> RoundMeasure:
         """All rounds of a seed are measured on the same contexts and visits."""
@@ -154,24 +141,20 @@ class Chain:
 
     def serve(self, number: int) -> None:
         """Let this round's policy (the 0th is μ) write the log that the next one is trained on."""
-        folder, config = self.at(number) / "data", self.config
+        folder, config, luck = self.at(number) / "data", self.config, round_seed(self.seed, number)
         if folder.exists():
             return
-        by_run: dict[str, Any] = {}
+        world, by_run = world_of(config), dict[str, Any]()
         if number:
-            by_run = {"policy": self.run(number).version, "chunks": self._log(number)}
-            by_run["like"] = Prepared(self.at(0) / "data")
+            run, policy = self.run(number), self.run(number).policy()
+            by_run = {"policy": run.version, "like": Prepared(self.at(0) / "data")}
+            by_run["chunks"] = (
+                world.log(config.sequences, luck, probabilities=bandit_probabilities(policy, world))
+                if isinstance(world, BanditWorld)
+                else world.log(config.sequences, luck, agent=agent(policy, world))
+            )
             by_run["append"] = Prepared(self.at(number - 1) / "data") if config.keep_logs else None
-        seed = round_seed(self.seed, number)
-        write_prepared(
-            world_of(config), folder, sequences=config.sequences, seed=seed, round_number=number + 1, **by_run
-        )
-
-    def _log(self, number: int) -> Iterator[Events]:
-        world, policy, luck = world_of(self.config), self.run(number).policy(), round_seed(self.seed, number)
-        if isinstance(world, BanditWorld):
-            return world.log(self.config.sequences, luck, probabilities=bandit_probabilities(policy, world))
-        return world.log(self.config.sequences, luck, agent=agent(policy, world))
+        write_prepared(world, folder, sequences=config.sequences, seed=luck, round_number=number + 1, **by_run)
 
 
 def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
@@ -187,8 +170,8 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written
     _claim(folder, config)
-    of_seed = {chain.seed: chain for chain in chains}
-    unwritten = [chain for chain in of_seed.values() if chain.entry(0) is None]
+    starts = {chain.at(0) / MEASURED: chain for chain in chains}
+    unwritten = [chain for file, chain in starts.items() if not file.exists()]
     for chain, _ in in_processes(_start, unwritten, processes=1):
         LOG.info("seed %d: the first policy wrote %s sequences", chain.seed, f"{config.sequences:,}")
 
@@ -198,9 +181,8 @@ def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | N
         LOG.info("%s: round %d of %d: %s", chain.name, len(chain.rounds()), rounds, said)
         if not chain.ended():
             tasks.append(chain)
-    first = [chain.entry(0) or {} for chain in of_seed.values()]
     measured = {arm.name: [chain.rounds() for chain in chains if chain.arm is arm] for arm in arms}
-    return Loop(config, world, arms, first, measured)
+    return Loop(config, world, arms, [read_json(file) for file in starts], measured)
 
 
 def _start(chain: Chain) -> None:
@@ -212,48 +194,35 @@ def _start(chain: Chain) -> None:
 def _claim(folder: Path, config: LoopConfig) -> None:
     """A folder belongs to one loop; more rounds of the same one may follow."""
     path, content = folder / "settings.json", config.model_dump(mode="json")
-    if path.exists():
-        before = read_json(path)
-        different = sorted(name for name in content if content[name] != before.get(name))
-        if different:
-            name = different[0]
+    if not path.exists():
+        refuse_occupied(folder, force=False)
+        write_json(path, content)
+    before = read_json(path)
+    for name in sorted(content):
+        if content[name] != before.get(name):
             raise ConfigError(
                 f"{folder} holds another loop ({name} was {before.get(name)}, now {content[name]}): choose another "
                 "folder, or remove it."
             )
-        return
-    refuse_occupied(folder, force=False)
-    write_json(path, content)
 
 
 # ---------------------------------------------------------------------- what came of it
 
 
-FIGURES = {  # of the long table -> of a round's file
+FIGURES = {  # of the long table -> of a round's file; a closed form, which weighs nothing, has no share
     "J(π)": "truth", "gain": "gain", "step": "step", "JS from the round before": "js_before",
     "JS from the first μ": "js_first", "KL from the first μ": "kl_first", "entropy": "entropy", "coverage": "coverage",
+    "effective share": "effective_share", "clipped share": "clipped_share",
 }  # fmt: skip
-SHARES = {"effective share": "effective_share", "clipped share": "clipped_share"}  # of an epoch's weights
-
-Figures = Mapping[str, Interval]  # of one round, by name
-OfSeed = Mapping[str, tuple[float, float]]  # the same of one seed: mean and standard error
 
 
-def figures_of(entry: Round) -> OfSeed:
-    """The figures of one seed's round. A closed form weighs nothing."""
-    weights = entry.get("weights", {})
-    values = {name: entry[key] for name, key in FIGURES.items()}
-    values |= {name: weights[key] for name, key in SHARES.items() if key in weights}
+def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
+    """Mean and standard error of each figure of one seed's round; none where it had stopped."""
+    entry = {**entry, **entry.get("weights", {})}
+    values = {name: entry[key] for name, key in FIGURES.items() if key in entry}
     return {
-        name: (value["mean"], value["se"]) if isinstance(value, dict) else (value, 0.0)
-        for name, value in values.items()
+        name: (each["mean"], each["se"]) if isinstance(each, dict) else (each, 0.0) for name, each in values.items()
     }
-
-
-def over_all_seeds(seeds: Sequence[OfSeed]) -> Figures:
-    """The figures of one round that all seeds have."""
-    shared = [name for name in seeds[0] if all(name in seed for seed in seeds)]
-    return {name: over_seeds(*zip(*(seed[name] for seed in seeds), strict=True)) for name in shared}
 
 
 @dataclass(frozen=True, repr=False)
@@ -266,56 +235,64 @@ class Loop(Result):
     first: list[Round]  # μ's figures, by seed
     rounds: dict[str, list[list[Round]]]  # by arm, by seed: one entry per round, fewer where it had to stop
 
-    def by_round(self, arm: str) -> list[dict[int, OfSeed]]:
-        """What the seeds that got there showed, by round (the 0th is μ) and seed."""
-        rounds: defaultdict[int, dict[int, OfSeed]] = defaultdict(dict)
-        for seed, first, entries in zip(self.config.seeds, self.first, self.rounds[arm], strict=True):
-            for number, entry in enumerate([first, *entries]):
-                if "stopped" not in entry:
-                    rounds[number][seed] = figures_of(entry)
-        return list(rounds.values())
-
-    def figures(self, arm: str) -> list[Figures]:
-        """One objective's figures by round, over seeds."""
-        return [over_all_seeds([*seeds.values()]) for seeds in self.by_round(arm)]
-
-    def stopped(self, arm: str) -> dict[int, str]:
-        """Rounds in which a seed could not be trained, and why."""
-        entries = [(number, entry) for seed in self.rounds[arm] for number, entry in enumerate(seed, start=1)]
-        return {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
-
-    def summary(self) -> str:
-        """Where each objective ended."""
-        ends = {arm.name: self.figures(arm.name)[-1]["J(π)"].mean for arm in self.arms}
-        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
-        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
-        return f"{self.config.world}, {last} rounds; J at the end: {order}"
-
-    @property
+    @cached_property
     def measurements(self) -> list[Measurement]:
         """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
         rows = []
-        for arm in self.arms:
-            for number, seeds in enumerate(self.by_round(arm.name)):
-                together = over_all_seeds([*seeds.values()]).items()
-                rows += [Measurement.of(arm.name, name, value, round=number) for name, value in together]
+        for arm, seeds in self.rounds.items():
+            chains = ([first, *entries] for first, entries in zip(self.first, seeds, strict=True))
+            for number, entries in enumerate(zip_longest(*chains, fillvalue={})):  # the 0th is μ
+                named = zip(self.config.seeds, map(figures_of, entries), strict=True)
+                there = {seed: figures for seed, figures in named if figures}
+                for name in FIGURES if there else ():
+                    values = [figures[name] for figures in there.values() if name in figures]
+                    if len(values) == len(there):
+                        over = over_seeds(*zip(*values, strict=True))
+                        rows.append(Measurement.of(arm, name, over, round=number))
                 rows += [
-                    Measurement.of(arm.name, name, Interval.of(mean, se), se=se, seed=seed, round=number)
-                    for seed, figures in seeds.items()
+                    Measurement.of(arm, name, Interval.of(mean, se), se=se, seed=seed, round=number)
+                    for seed, figures in there.items()
                     for name, (mean, se) in figures.items()
                 ]
         return rows
+
+    @cached_property
+    def trajectories(self) -> list[Trajectory]:
+        """Every objective's figures by round, over seeds."""
+        over, rounds = (row for row in self.measurements if row.seed is None), defaultdict(list)
+        for (arm, _), rows in groupby(over, lambda row: (row.policy, row.round)):
+            rounds[arm].append({row.figure: row.interval for row in rows})
+        numbered = {arm: [each for seed in seeds for each in enumerate(seed, 1)] for arm, seeds in self.rounds.items()}
+        stopped = {
+            arm: {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
+            for arm, entries in numbered.items()
+        }
+        return [Trajectory(arm, rounds[arm], stopped[arm]) for arm in self.rounds]
+
+    def summary(self) -> str:
+        """Where each objective ended."""
+        ends = {arm.name: arm.last["J(π)"].mean for arm in self.trajectories}
+        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
+        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
+        return f"{self.config.world}, {last} rounds; J at the end: {order}"
 
     def to_arrow(self) -> pa.Table:
         """The long table."""
         return as_arrow(self.measurements)
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings, objectives and the long table."""
+        """Settings, objectives and what went wrong, the long table, and the claims."""
         return {
             "localpolicy": __version__,
             "settings": self.config.model_dump(mode="json"),
             "optimum": self.world.optimum() if isinstance(self.world, BanditWorld) else None,
-            "arms": {arm.name: {"objective": arm.objective, "stopped": self.stopped(arm.name)} for arm in self.arms},
+            "arms": {
+                arm.name: {
+                    "objective": arm.objective, "stopped": went.stopped, "symptoms": as_json(went.symptoms),
+                    "summary": went.summary(),
+                }
+                for arm, went in zip(self.arms, self.trajectories, strict=True)
+            },
             "measurements": as_json(self.measurements),
-        }
+            "claims": as_json([claim for went in self.trajectories for claim in went.claims()]),
+        }  # fmt: skip

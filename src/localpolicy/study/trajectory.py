@@ -1,0 +1,129 @@
+"""One objective's way through a loop: what it earned round after round, and which signs of collapse it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from localpolicy.judge.claims import Claim
+from localpolicy.measure.decisions import LEAST_EFFECTIVE
+from localpolicy.measure.estimate import Interval
+
+STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
+NARROW = 0.5  # of μ's coverage
+FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
+WEIGHED = "effective share"  # of the log, by the weights of training
+
+Figures = Mapping[str, Interval]  # of one round over seeds, by name
+
+
+class Symptom(NamedTuple):
+    """One thing that went wrong."""
+
+    kind: str
+    since: int  # round
+    said: str
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """One objective's loop: its figures by round, those of μ first."""
+
+    name: str
+    rounds: Sequence[Figures]
+    stopped: Mapping[int, str] = field(default_factory=dict)  # round -> why a seed ended
+
+    def means(self, figure: str) -> list[float]:
+        """One figure by round."""
+        return [figures[figure].mean for figures in self.rounds]
+
+    @property
+    def last(self) -> Figures:
+        """The figures of the last round."""
+        return self.rounds[-1]
+
+    @property
+    def earned(self) -> tuple[str, str]:
+        """J at the start and at the end, and its change."""
+        start, end = self.rounds[0]["J(π)"].mean, self.last["J(π)"].mean
+        return f"J {start:.4f} → {end:.4f}", change(start, end)
+
+    @cached_property
+    def symptoms(self) -> list[Symptom]:
+        """All signs of collapse."""
+        return list(self._signs())
+
+    def _signs(self) -> Iterator[Symptom]:
+        if since := _since([figures["gain"].high < 0 for figures in self.rounds]):
+            said = f"earns less than the policy it started from, beyond chance since round {since}"
+            yield Symptom("loses", since, said)
+        yield from self._fell()
+        entropy, coverage = self.means("entropy"), self.means("coverage")
+        if since := _since([each < STILL * entropy[0] for each in entropy]):
+            below = f"entropy {entropy[0]:.2f} → {entropy[-1]:.2f} nats (below {STILL:.0%} of μ's since round {since})"
+            meaning = "each history gets nearly one item, so its log cannot tell whether another would have been better"
+            yield Symptom("no exploration", since, f"{below}: {meaning}")
+        if since := _since([each < NARROW * coverage[0] for each in coverage]):
+            shares = f"{100 * coverage[0]:.1f} % → {100 * coverage[-1]:.1f} % of the catalogue"
+            yield Symptom("narrow", since, f"{shares} is shown first somewhere (below half of μ's since round {since})")
+        weighed = {number: each[WEIGHED].mean for number, each in enumerate(self.rounds) if WEIGHED in each}
+        low = {number: share for number, share in weighed.items() if share < LEAST_EFFECTIVE}
+        if low:
+            least = min(low, key=lambda number: low[number])
+            said = f"only {100 * low[least]:.1f} % of its log counted in training in round {least}"
+            many = f"below {LEAST_EFFECTIVE:.0%} in {len(low)} of {len(weighed)} rounds"
+            yield Symptom("few decide", next(iter(low)), f"{said}; {many}")
+        if self.stopped:
+            number, reason = min(self.stopped.items())
+            yield Symptom("stopped", number, f"could not be trained in round {number}: {reason}")
+
+    def _fell(self) -> Iterator[Symptom]:
+        """The deepest fall of J from an earlier best, if it is larger than the intervals."""
+        values, falls = [figures["J(π)"] for figures in self.rounds], []
+        for low in range(2, len(values)):
+            best = max(range(1, low), key=lambda number: values[number].mean)
+            depth = values[best].mean - values[low].mean
+            if values[best].low > values[low].high and depth > FALL * abs(values[best].mean):
+                falls.append((depth, best, low))
+        if falls:
+            _, best, low = max(falls)
+            first, then = values[best].mean, values[low].mean
+            said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low} ({change(first, then)})"
+            end = f", and is {values[-1].mean:.4f} at the end" if low < len(values) - 1 else ""
+            yield Symptom("fell", best + 1, said + end)
+
+    def summary(self) -> str:
+        """It in one sentence, and what went wrong."""
+        (way, changed), js = self.earned, self.last["JS from the first μ"].mean
+        wrong = " ".join(f"{sign.said[0].upper()}{sign.said[1:]}." for sign in self.symptoms)
+        return f"{self.name}: {way} ({changed}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
+
+    def claims(self) -> list[Claim]:
+        """Did it earn more at the end, and without a sign of collapse?"""
+        gain, (way, changed) = self.last["gain"], self.earned
+        signs = [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
+        return [
+            Claim(
+                "gain", "the 95 % interval of the gain is above 0", {1: True, -1: False, 0: None}[gain.sign],
+                f"{self.name} ends above the policy it started from",
+                f"{way} ({changed}) in {len(self.rounds) - 1} rounds", gain.mean, gain.low, gain.high,
+            ),
+            Claim(
+                "J(π), entropy, coverage", "no sign of collapse by the limits of the loop", not signs,
+                f"{self.name} shows no sign of collapse",
+                "; ".join(signs) or "entropy, coverage and the effective share of its weights stay in bounds",
+            ),
+        ]  # fmt: skip
+
+
+def change(start: float, end: float) -> str:
+    """+12%; a change from 0 has no percentage."""
+    return f"{(end - start) / start:+.0%}" if start else "from nothing"
+
+
+def _since(signs: Sequence[bool]) -> int:
+    """The first round that has a sign, if the last one has it too, else 0: that is μ."""
+    after = [False, *signs[1:]]
+    return after.index(True) if after[-1] else 0
