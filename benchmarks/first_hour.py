@@ -26,11 +26,11 @@ import pyarrow.parquet as pq
 import torch
 from collect import command_line, show
 
+from localpolicy import go
 from localpolicy.judge.gate import THE_LOG
 from localpolicy.measure.truth import batch_of_arrays, true_value
 from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
-from localpolicy.report.go import go
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld, StoreWorld
 from localpolicy.simulation.logs import write_log
@@ -78,7 +78,7 @@ def simulated(world: str, sequences: int, *dials: str, interactions: bool = Fals
 
 def _first_estimate(result: GoResult) -> Policy:
     """What `go` judges against where nothing better is known."""
-    return Run(result.out / "runs" / f"mle-seed-{REFERENCE_SEEDS[0]}").policy()
+    return Run(result.asked.out / "runs" / f"mle-seed-{REFERENCE_SEEDS[0]}").policy()
 
 
 def rated(

@@ -32,6 +32,7 @@ _HOMES = {
     "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
     "localpolicy.measure.evaluate": ("evaluate",),
     "localpolicy.study.settings": ("loop_config",),
+    "localpolicy.study.go": ("go",),
     "localpolicy.study.loop": ("loop",),
     "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.budget": ("beta_within",),
@@ -44,7 +45,6 @@ _HOMES = {
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.report.demo": ("demo",),
     "localpolicy.report.doctor": ("doctor",),
-    "localpolicy.report.go": ("go",),
     "localpolicy.report.paper": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.extend": ("extend",),
@@ -98,7 +98,6 @@ if TYPE_CHECKING:
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.report.demo import demo as demo
     from localpolicy.report.doctor import doctor as doctor
-    from localpolicy.report.go import go as go
     from localpolicy.report.paper import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
@@ -118,6 +117,7 @@ if TYPE_CHECKING:
     from localpolicy.serving.verify import verify as verify
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
+    from localpolicy.study.go import go as go
     from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
     from localpolicy.study.settings import loop_config as loop_config
     from localpolicy.study.sweep import Sweep as Sweep

@@ -24,8 +24,8 @@ from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, as_keywords
 from localpolicy.judge.gate_grounds import order_check, tied_share
-from localpolicy.report.go import _written as written_frame
 from localpolicy.report.go import guess_table
+from localpolicy.study.go import _written as written_frame
 from localpolicy.study.go_plan import prepare_log
 
 
@@ -291,7 +291,7 @@ def test_a_guess_that_asks_leaves_the_folder_to_the_answer(tmp_path, monkeypatch
     def asks(*given, **options):
         raise DataError("say which it is")
 
-    monkeypatch.setattr("localpolicy.report.go.guess", asks)
+    monkeypatch.setattr("localpolicy.study.go.guess", asks)
     for _ in range(2):  # the second time the copy of the log lies there
         with pytest.raises(DataError, match="say which it is"):
             lp.go(log, out=tmp_path / "go")

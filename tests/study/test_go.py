@@ -23,7 +23,7 @@ from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.runs.run import Run
-from localpolicy.study.go import Asked
+from localpolicy.study.go_commands import Asked
 from localpolicy.study.go_plan import Clock, Plan, held_out, make_plan, plan, prepare_log
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")

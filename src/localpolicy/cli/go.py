@@ -60,11 +60,11 @@ def go(
     Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide. OUT/commands.sh lists the same steps as
     single commands.
     """
+    from localpolicy import go as go_on
     from localpolicy.cli.evaluate import EXIT
     from localpolicy.data.config import PrepareConfig
     from localpolicy.data.guess.guess import UnknownColumns
     from localpolicy.data.rewards import pairs
-    from localpolicy.report.go import go as go_on
     from localpolicy.report.go import go_tables
 
     started = max(STARTED, time.monotonic() - LONGEST_START)

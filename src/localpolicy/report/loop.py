@@ -44,10 +44,11 @@ def last_round(arms: Sequence[Trajectory]) -> int:
 def loop_verdict(arms: Sequence[Trajectory]) -> str:
     """Which objective earns most at the end, and which lost or fell."""
     last = last_round(arms)
-    best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=_value)
+    best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
+    value, js = (best.last[name].mean for name in ("J(π)", "JS from the first μ"))
     said = [
-        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {_value(best):.4f}, {best.earned[1]} "
-        f"against the first policy, at JS {best.last['JS from the first μ'].mean:.2f} from it."
+        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.earned[1]} against the "
+        f"first policy, at JS {js:.2f} from it."
     ]
     worst: list[str] = []  # of these nothing else is said
     for kind, (singular, plural) in SAID.items():
@@ -58,10 +59,6 @@ def loop_verdict(arms: Sequence[Trajectory]) -> str:
         if kind in ("stopped", "loses"):
             worst += names
     return " ".join(said)
-
-
-def _value(arm: Trajectory) -> float:
-    return arm.last["J(π)"].mean
 
 
 # ---------------------------------------------------------------------- the page and the files
@@ -112,7 +109,7 @@ def loop_contents(loop: Loop) -> Contents:
         facts={name.replace("_", " "): value for name, value in said.items() if value},
         lists=1,
     )  # fmt: skip
-    best, numbers = max(arms, key=_value), []
+    best, numbers = max(arms, key=lambda arm: arm.last["J(π)"].mean), []
     for arm in sorted(arms, key=lambda arm: arm is not best)[:3]:  # on the first screen
         (way, changed), js = arm.earned, arm.last["JS from the first μ"].mean
         meaning = f"{way}, at JS {js:.2f} from the first policy."

@@ -17,7 +17,7 @@ from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.comparison_tables import comparison_tables
 from localpolicy.report.gate import gate_contents, gate_table
-from localpolicy.report.go import go_tables, write_go
+from localpolicy.report.go import go_tables, guess_table, write_go
 from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.page import tables_page, write_report
 from localpolicy.report.quality import counts_table
@@ -29,6 +29,7 @@ from localpolicy.runs.baselines import BaselineRun
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
 from localpolicy.study.go import GoResult
+from localpolicy.study.go_commands import Asked
 from localpolicy.study.loop import Loop
 from localpolicy.study.sweep import Sweep
 
@@ -36,6 +37,7 @@ TABLES: dict[type, Callable[[Any], list[Table]]] = {
     Evaluation: evaluation_tables,
     Comparison: comparison_tables,
     Gate: lambda gate: [gate_table(gate)],
+    Asked: lambda asked: [guess_table(asked.guessed, asked.log, asked.titles)],
     GoResult: go_tables,
     Sweep: sweep_tables,
     Loop: loop_tables,

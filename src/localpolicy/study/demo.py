@@ -121,30 +121,15 @@ LOG = logging.getLogger(__name__)
 PAID = ("click", "purchase")  # events whose ranking is shown
 
 
-@dataclass(frozen=True)
-class ScenarioResult:
-    """One scenario, trained and measured."""
-
-    scenario: Scenario
-    comparison: Comparison
-    names: dict[str, str]  # of a run's folder -> as people call the policy
-    folder: Path
-
-
-def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> ScenarioResult:
-    """Simulate, prepare, train and measure one scenario into `folder`."""
+def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> tuple[Comparison, dict[str, str]]:
+    """Simulate, prepare, train and measure one scenario into `folder`; what people call each run, by its folder."""
     LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
     simulate(scenario.world, folder / "log", sequences=scenario.sequences, items=scenario.items, seed=seed)
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
-    jobs = [
-        Job(
-            arm.name,
-            data.path,
-            folder / "runs" / arm.folder,
-            scenario.training(arm.objective, seed=10 * seed + arm.seed),
-        )
-        for arm in scenario.arms
-    ]
+    jobs = []
+    for arm in scenario.arms:
+        config = scenario.training(arm.objective, seed=10 * seed + arm.seed)
+        jobs.append(Job(arm.name, data.path, folder / "runs" / arm.folder, config))
     runs = train_all(jobs, label=f"{scenario.world}: ")
     LOG.info("%s: measuring %d policies", scenario.world, len(scenario.arms))
     measured = [arm for arm in scenario.arms if arm.name != REFERENCE]
@@ -164,7 +149,7 @@ def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) 
         betas = dials.get(arm.name, ())
         names[arm.folder] = f"{arm.name} (β chosen)" if betas else arm.name
         names |= {f"{arm.folder} β={beta:g}": f"{arm.name} β={beta:g}" for beta in betas}
-    return ScenarioResult(scenario, comparison, names, folder)
+    return comparison, names
 
 
 def _dial(run: Run) -> tuple[float, ...]:

@@ -12,75 +12,63 @@ Everything that is there already is taken as it is, so that the same command goe
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Sequence
+import inspect
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
-from localpolicy.data.guess.guess import Guess
-from localpolicy.data.reading import ROW
+from localpolicy.data.config import PrepareConfig, go_fields
+from localpolicy.data.guess.guess import guess
+from localpolicy.data.guess.log import COPY, Titles, column_names, plainly_written, read_titles, title_column
 from localpolicy.data.store import Prepared
+from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.judge.claims import GateRules, rules_of
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate import Gate, GateRules, gate
+from localpolicy.judge.gate import Gate, gate
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.model.baselines import BASELINES
-from localpolicy.results import Result
+from localpolicy.model.recorded import check_lists, read_recorded
+from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
+from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.files import write_json, write_text
-from localpolicy.study.go_plan import (
-    IMPROVED,
-    LEAST_TRAINING,
-    TRAINING_SHARE,
-    Clock,
-    Plan,
-    affordable,
-    judging_seconds,
-)
+from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
+from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
+from localpolicy.study.go_commands import IMPROVED, Asked, tell, write_commands
+from localpolicy.study.go_plan import TRAINING_SHARE, Clock, Plan, affordable, judging_seconds, plan, prepare_log
 from localpolicy.study.jobs import Job, train_all
 
+LOG = logging.getLogger(__name__)
 NOTHING = "nothing to decide"
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What is to be judged, and how; the clock and the training settings are the plan's."""
-
-    log: Path
-    guessed: Guess
-    out: Path
-    seed: int = 0  # of the split
-    rules: GateRules | None = None
-    titles: Path | None = None
-    own: Path | None = None  # lists of the recommender that is deployed
-    exclude_seen: bool = False
-
-    @property
-    def lists(self) -> list[Path]:
-        """Of the deployed recommender, where there are any."""
-        return [] if self.own is None else [self.own]
+FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
+LEAST_TRAINING = 1.0  # seconds
+OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
 
 
 @dataclass(frozen=True, repr=False)
 class GoResult(Result):
     """What came of it."""
 
-    guessed: Guess
+    asked: Asked
     data: Prepared
     plan: Plan
     chosen: Run  # the policy that was judged, or the likeliest where there is nothing to decide
     verdict: Gate | None  # None: all events are worth the same, so nothing is decided
     comparison: Comparison
-    out: Path
     left_out: tuple[str, ...] = ()  # what the time did not allow
+    titles: Titles | None = None  # what items are called
 
     @property
     def answer(self) -> str:
@@ -114,7 +102,7 @@ class GoResult(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of how the log was read, and of what was left out."""
-        return (*self.guessed.unsure, *self.left_out)
+        return (*self.asked.guessed.unsure, *self.left_out)
 
     def summary(self) -> str:
         """The answer in a sentence."""
@@ -134,6 +122,92 @@ class GoResult(Result):
         return self.comparison.to_arrow()
 
 
+def go(
+    log: Any,
+    *,
+    out: Path | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    rewards: Mapping[str, float] | str | None = None,
+    rename: Mapping[str, str] | None = None,
+    own: Any = None,
+    titles: Path | str | None = None,
+    skip_bad_rows: bool = False,
+    minutes: float = 15.0,
+    exclude_seen: bool = False,
+    rules: GateRules | Mapping[str, Any] | Path | str | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    settings: tuple[str, ...] = (),
+    shown: Callable[[Any], object] = print,
+    confirm: Callable[[], object] | None = None,
+    started: float | None = None,
+    **preparing: Any,
+) -> GoResult:
+    """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one page.
+
+    What each column is taken for is shown first; `columns`, `rewards` and `rename` correct it. `own` is the recommender
+    that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the
+    folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
+    does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
+    `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
+    all of it, from `started` (a time.monotonic(), default: now); what does not fit is left out and reported. With
+    `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are settings of `prepare` beside
+    these, such as `duplicates="exact"` or `session_gap="30m"`.
+    """
+    preparing = _preparing(preparing)
+    if not 0 < minutes < math.inf:
+        raise ConfigError(f"minutes: expected a number above 0, got {minutes}.")
+    # All that was given is looked at now, not after an hour of training.
+    rules = None if rules is None else rules_of(rules)
+    Config.parse({"objective": {"name": "mle"}, "train": {"device": device_called(device)}}).with_changes(settings)
+    if titles is not None and not Path(titles).is_file():
+        raise DataError(f"{titles}, the titles of items, does not exist.")
+    named = None if titles is None else read_titles(titles)
+    if own is not None and not is_table(own):
+        check_lists(own)
+    clock = Clock(time.monotonic() if started is None else started, minutes)
+    folder = new_folder("go") if out is None else Path(out)
+    ours = (*(folder / name for name in OURS), *folder.glob(f"*{COPY}"))  # a refused guess leaves the copy alone behind
+    refuse_occupied(folder, force=any(path.exists() for path in ours))
+    path, lists = _written(log, folder, "log"), () if own is None else (_written(own, folder, "own lists"),)
+    text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
+    path, rewritten = plainly_written(path, folder, skip_malformed=skip_bad_rows)
+    guessed = guess(path, columns=columns, rewards=text, rename=rename, skip_bad_rows=skip_bad_rows)
+    guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
+    called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
+    asked = Asked(path, guessed, folder, seed, rules, titles=called, own=lists, exclude_seen=exclude_seen)
+    for table in tables_of(asked):
+        shown(table)
+    tell(*guessed.unsure)
+    if 0 < guessed.sequences < FEWEST_SEQUENCES and "session_gap" not in preparing:  # 0: the reader knows
+        who = guessed.columns.get("sequence_id", "sequence_id")
+        raise DataError(
+            f"{path} has {guessed.sequences} sequences (each {who} is one): too few to learn from and to judge by. "
+            f"At least {FEWEST_SEQUENCES} are needed. If another column says whose row it is, name it: "
+            "--columns sequence_id=NAME; a long history is cut into visits by --session-gap 30m."
+        )
+    if confirm is not None:
+        confirm()
+        clock = Clock(time.monotonic(), minutes)
+    asked = asked.held_out(minutes, preparing)
+    with training_lock(folder):
+        data = prepare_log(path, folder, asked.guessed, seed=seed)
+        for given in lists:
+            read_recorded(given, data, "test")  # raises where they are of other items or other people
+        if bad := data.manifest["bad_rows"]:
+            asked = asked.noting(f"skipped: {', '.join(f'{count:,} rows ({why})' for why, count in bad.items())}")
+        planned = plan(data, folder, clock=clock, seed=seed, changes=settings, device=device)
+        tell(*planned.notes)
+        LOG.info("training %s", planned.summary)
+        result = carry_out(asked, data, planned, clock=clock)
+        tell(*result.left_out)
+        if named is None and called is not None:
+            named = read_titles(called, item=guessed.columns.get("item_id") if called == path else None)
+        result = replace(result, titles=named)
+        write_page(result, folder / "report.html")
+    return result
+
+
 def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
@@ -142,34 +216,35 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoRe
     rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over, and of a large
     test split as much is judged as the clock allows.
     """
-    out = asked.out
-    config, judging = plan.config, judging_seconds(data, plan.scoring_seconds, len(data["test"]))
-    until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
+    config, out, device = plan.config, asked.out, plan.config.train.device
     write_text(out / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
-    waiting = [
-        Job(run.name, data.path, run, config.trained_with(seed=seed)) for seed, run in _estimates(out, plan).items()
-    ]
-    stages = [waiting] if plan.side_by_side else [[job] for job in waiting]
-
-    def trained(jobs: Sequence[Job], after: int) -> list[Run]:
-        """Trained in an even share of the time, with `after` stages to come; a run ends with a validation or two."""
-        share = (until - clock.spent) / (after + 1) - 2 * plan.scoring_seconds
-        minutes = max(share, LEAST_TRAINING) / 60  # the clock ends what is slower than planned
-        timed = [replace(job, config=job.config.trained_with(minutes=minutes)) for job in jobs]
-        return list(train_all(timed, processes=None if plan.side_by_side else 1).values())
-
-    references: list[Run] = []
-    for number, jobs in enumerate(stages, start=1):
-        references += trained(jobs, len(stages) - number + (plan.improve is not None))
-    chosen = max(references, key=lambda run: run.manifest["selected"]["value"])
+    estimates = asked.estimates(plan)
+    jobs = [Job(run.name, data.path, run, config.trained_with(seed=seed)) for seed, run in estimates.items()]
+    stages = [jobs] if plan.side_by_side else [[job] for job in jobs]
     if plan.improve is not None:
-        objective = {"name": plan.improve, "logging": str(references[0].folder)}
+        objective = {"name": plan.improve, "logging": str(jobs[0].out)}
         improved = Config.parse({**config.model_dump(), "objective": objective})
-        (chosen,) = trained([Job(IMPROVED, data.path, out / "runs" / IMPROVED, improved)], 0)
-    for name, folder in _baselines(out).items():
+        stages.append([Job(IMPROVED.name, data.path, out / IMPROVED, improved)])
+    judging = judging_seconds(data, plan.scoring_seconds, len(data["test"]))
+    until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
+    runs: list[Run] = []
+    for number, stage in enumerate(stages):
+        # An even share of the time that is left; a run ends with a validation or two.
+        share = (until - clock.spent) / (len(stages) - number) - 2 * plan.scoring_seconds
+        minutes = max(share, LEAST_TRAINING) / 60  # the clock ends what is slower than planned
+        timed = [replace(job, config=job.config.trained_with(minutes=minutes)) for job in stage]
+        runs += train_all(timed, processes=None if plan.side_by_side else 1).values()
+    references = runs[: len(jobs)]
+    chosen = runs[-1] if plan.improve else max(references, key=lambda run: run.manifest["selected"]["value"])
+    for name, folder in asked.baselines.items():
         if not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
-    left_out = _cut_short([*references, *([chosen] if plan.improve else [])])
+    left_out = [
+        f"{run.folder.name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, since its time "
+        "was over: more --minutes would train it further"
+        for run in runs
+        if run.out_of_time
+    ]
     measure: dict[str, Any] = {"exclude_seen": True} if asked.exclude_seen else {}
     sequences = affordable(data, config, chosen, references, clock)
     if sequences is not None:
@@ -178,83 +253,37 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoRe
             f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to stay within the time"
         )
     write_commands(asked, plan, judged=sequences)
-    device = config.train.device
     verdict = None
     if plan.improve is not None:
-        against: list[Any] = [*(asked.lists or plan.by_log), *references]
+        against: list[Any] = [*(asked.own or plan.by_log), *references]
         verdict = gate(chosen, against=against, rules=asked.rules, data=data, device=device, config=measure or None)
-    compared = list(dict.fromkeys([*references, chosen]))
     metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
-    comparison = compare([*compared, *asked.lists], against=references, data=data, device=device, config=metrics)
+    comparison = compare([*runs, *asked.own], against=references, data=data, device=device, config=metrics)
     left_out += comparison.evaluations[0].left_out if verdict is None else []  # else the gate says it
-    result = GoResult(asked.guessed, data, plan, chosen, verdict, comparison, out, tuple(left_out))
+    result = GoResult(asked, data, plan, chosen, verdict, comparison, tuple(left_out))
     write_json(out / "verdict.json", result.to_dict())
     return result
 
 
-def _cut_short(runs: Sequence[Run]) -> list[str]:
-    """Which runs the clock ended."""
-    return [
-        f"{run.folder.name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, since its time "
-        "was over: more --minutes would train it further"
-        for run in runs
-        if run.out_of_time
-    ]
+def _preparing(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `prepare` that were given; an unknown one is refused now, not after the log was read."""
+    fields, keywords = go_fields(), inspect.signature(go).parameters.keys() - {"preparing"}
+    for name in given:
+        if name not in fields:
+            raise ConfigError(f"{name}: no such key{nearest(name, [*keywords, *fields])}")
+    parsed = PrepareConfig.parse({name: value for name, value in given.items() if name in PrepareConfig.model_fields})
+    values = {name: getattr(parsed, name, None if value is None else str(value)) for name, value in given.items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}  # as in YAML
 
 
-# ---------------------------------------------------------------------- the same as single commands
-
-
-def write_commands(asked: Asked, plan: Plan, *, judged: int | None) -> None:
-    """The same steps as single commands, from the log on; `judged` test sequences where not all were."""
-    out, data, improved = asked.out, asked.out / "data", asked.out / "runs" / IMPROVED
-    estimates = _estimates(out, plan)
-    settings = ("--config", out / "config.yaml")
-    seen = ["--exclude-seen"] if asked.exclude_seen else []
-    judging = [*seen, *([] if judged is None else ["--sequences", judged])]
-    if asked.rules is not None:
-        rules = out / "rules.yaml"
-        write_text(rules, yaml.safe_dump(asked.rules.model_dump(mode="json", exclude_unset=True)))
-        judging += ["--rules", rules]
-
-    def lpi(*words: object) -> str:
-        return shlex.join(["lpi", *map(str, words)])
-
-    def against(*policies: object) -> list[object]:
-        return [word for policy in policies for word in ("--against", policy)]
-
-    preparing = []
-    for name, value in asked.guessed.settings().items():
-        listed = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
-        text = ",".join(listed) if isinstance(listed, list) else str(listed)
-        preparing += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
-    first = lpi("prepare", asked.guessed.source, asked.log, *preparing, "--seed", asked.seed, "--out", data)
-    first = f"[ -e {shlex.quote(str(data / 'manifest.json'))} ] || {first}"
-    if ROW in asked.guessed.columns.values():  # no option of a command line can say so
-        first = f"# {data} was prepared by `lpi go`: every row is a sequence of its own"
-    lines = [
-        "#!/bin/sh",
-        "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
-        first,
-        *(lpi("train", data, *settings, "--seed", seed, "--out", run, "--resume") for seed, run in estimates.items()),
-        *(lpi("train", data, "--objective", run.name, "--out", run, "--resume") for run in _baselines(out).values()),
-    ]
-    runs = [*estimates.values()]
-    compared = [*runs, *([improved] if plan.improve else []), *asked.lists]
-    if plan.improve:
-        made_of = ("--objective", plan.improve, "--set", f"objective.logging={runs[0]}")
-        lines.append(lpi("train", data, *settings, *made_of, "--out", improved, "--resume"))
-        lines.append(lpi("gate", improved, *against(*(asked.lists or plan.by_log), *runs), *judging))
-    shown = ["--html", out / "comparison.html", *(["--titles", asked.titles] if asked.titles else [])]
-    lines.append(lpi("compare", *compared, *against(*runs), *seen, *shown))
-    write_text(out / "commands.sh", "\n".join(lines) + "\n")
-
-
-def _estimates(out: Path, plan: Plan) -> dict[int, Path]:
-    """The runs that estimate the logging policy, by seed."""
-    return {seed: out / "runs" / f"mle-seed-{seed}" for seed in plan.seeds}
-
-
-def _baselines(out: Path) -> dict[str, Path]:
-    """Folders of the simple baselines; `lpi train --objective` knows them by these names too."""
-    return {name: out / "baselines" / name.replace(" ", "-").lower() for name in BASELINES}
+def _written(table: Any, folder: Path, name: str) -> Path:
+    """A log or lists as a file: a frame is written into the folder."""
+    if not is_table(table):
+        return Path(table)
+    path = folder / f"{name}.parquet"
+    folder.mkdir(parents=True, exist_ok=True)
+    index: Any = getattr(table, "index", None)
+    if type(index).__name__ == "DatetimeIndex" and index.name is None and "timestamp" not in table.columns:
+        table = table.rename_axis("timestamp")  # an index without a name is else no column
+    pq.write_table(plain_table(arrow_stream(table)), path)
+    return path

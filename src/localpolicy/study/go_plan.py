@@ -39,7 +39,6 @@ from localpolicy.training.trainer import Trainer
 from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)
-IMPROVED = "improved"  # the run that is judged
 FEWEST_EPOCHS, ENOUGH_EPOCHS = 3, 40  # of a run: fewer teach little; most runs have found their best by then
 TRAINING_SHARE = 0.6  # of what reading and preparing leave; the rest is for judging
 REPORT_SHARE = 0.1  # of the minutes, for the page
@@ -54,7 +53,6 @@ PROBED = 64  # sequences of the validation that is timed, and of the measurement
 OF_AN_ESTIMATE, OF_THE_IMPROVEMENT, ALL_OF_IT = 3, 8, 2.5
 PASSES = 10  # that judging all of them costs, in measurements of one policy against the estimates
 FEWEST_JUDGED = 100  # sequences
-LEAST_TRAINING = 1.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -72,15 +70,21 @@ class Plan:
     by_log: tuple[str, ...] = ()  # the word `log`, where the value of what wrote it is known
     notes: tuple[str, ...] = ()
 
+    @property
+    def summary(self) -> str:
+        """How many runs, and how long they take."""
+        took = f"{self.seconds:.0f} s" if self.seconds < 90 else f"{self.seconds / 60:.0f} min"
+        most = f"about {took} at most ({self.epoch_seconds:.1f} s an epoch)"
+        return f"{self.runs} runs of at most {counted(self.config.train.epochs, 'epoch')}: {most}"
+
 
 PLAN = TypeAdapter(Plan)  # reads and writes it, in go.yaml
 
 
 def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
     """The data set under `out`, or the one that is there of the same log and the same meaning."""
-    folder, digest = out / "data", sha256(log)
-    asked = {"log": digest, "source": guessed.source, **guessed.settings(), "seed": seed}
-    noted = out / "go.yaml"
+    folder, noted = out / "data", out / "go.yaml"
+    asked = {"log": sha256(log), "source": guessed.source, **guessed.settings(), "seed": seed}
     remove_abandoned(folder)
     if (folder / "manifest.json").exists():
         if not noted.exists() or _noted(noted).get("prepare") != asked:
@@ -122,72 +126,55 @@ def _noted(path: Path) -> dict[str, Any]:
 
 def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
     """The settings that fit the log, and as many epochs as fit the time; a few steps are timed for it."""
-    notes = []
-    lengths = np.diff(data["train"].offsets)
+    alone = int(np.diff(data["train"].offsets).max()) == 1  # each decision by itself
     question = question_of(data)
-    bandit = question.kind == "liking" or int(lengths.max()) == 1
-    improve = None if question.kind == "nothing" else "lpi_cb" if bandit else "lpi_rl"
-    if improve is None:
-        notes.append(f"{question.why}: models are ranked, and nothing is decided")
-    settings: dict[str, Any] = {
-        "objective": {"name": "mle"},
-        "train": {
-            "seed": seed, "device": device, "min_history": 0 if int(lengths.max()) == 1 else 1,
-            "choose_on": "half",  # the other half chooses β of the improvement
-        },
-    }  # fmt: skip
-    config = resolve(Config.parse(settings).with_changes(changes), data)
+    improve = None if question.kind == "nothing" else "lpi_cb" if alone or question.kind == "liking" else "lpi_rl"
+    notes = [] if improve else [f"{question.why}: models are ranked, and nothing is decided"]
+    # Half of the validation split chooses epochs, the other half β of the improvement.
+    train = {"seed": seed, "device": device, "min_history": 0 if alone else 1, "choose_on": "half"}
+    config = resolve(Config.parse({"objective": {"name": "mle"}, "train": train}).with_changes(changes), data)
     epoch, scoring = epoch_seconds(data, config)
     side_by_side = clock.minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
     seeds: tuple[int, ...] = REFERENCE_SEEDS
-    minutes = "1 minute" if clock.minutes == 1 else f"{clock.minutes:g} minutes"
+    minutes = counted(clock.minutes, "minute")
     asked = any(change.startswith("train.epochs=") for change in changes)
     budget = TRAINING_SHARE * clock.left
-
-    def together() -> int:
-        """How many times as long as one run all of them take: the improvement's critic comes after the estimates."""
-        return (1 if side_by_side else len(seeds)) + (improve is not None)
-
-    if budget < FEWEST_EPOCHS * together() * epoch and not asked:
-        seeds = REFERENCE_SEEDS[:1]
+    # One epoch of every run: the improvement's critic comes after the estimates.
+    together = epoch * ((1 if side_by_side else len(seeds)) + (improve is not None))
+    if budget < FEWEST_EPOCHS * together and not asked:
+        seeds, together = REFERENCE_SEEDS[:1], epoch * (1 + (improve is not None))
         notes.append(
             f"there is little time ({minutes}) for this log on this machine: the second estimate of the "
             "logging policy is left out, so how far two seeds differ (the noise floor) is not known"
         )
-    seconds = together() * epoch * config.train.epochs
+    most = fitting = config.train.epochs
     if not asked:
-        most, wanted = config.train.epochs, min(config.train.epochs, ENOUGH_EPOCHS)
-        fitting = int(np.clip(budget / (together() * epoch), 1, most))
+        wanted, fitting = min(most, ENOUGH_EPOCHS), int(np.clip(budget / together, 1, most))
         if fitting < wanted:
-            needed = math.ceil(wanted * together() * epoch / (60 * TRAINING_SHARE * (1 - REPORT_SHARE)))
+            needed = math.ceil(wanted * together / (60 * TRAINING_SHARE * (1 - REPORT_SHARE)))
             too_few = fitting < FEWEST_EPOCHS
+            weak = "too few to learn much" if too_few else "the policies may be weaker than they could be"
             notes.append(
-                f"there is time ({minutes}) for about {counted_epochs(fitting)} a run, where `lpi train` takes up to "
-                f"{most} and often needs {wanted}: "
-                f"{'too few to learn much' if too_few else 'the policies may be weaker than they could be'}. "
-                f"--minutes {needed} allows {wanted}"
+                f"there is time ({minutes}) for about {counted(fitting, 'epoch')} a run, where `lpi train` takes up to "
+                f"{most} and often needs {wanted}: {weak}. --minutes {needed} allows {wanted}"
             )
         # Where even the fewest do not fit the clock ends the runs: the gate knows then why they have learned so little.
-        epochs, seconds = max(fitting, min(FEWEST_EPOCHS, most)), together() * epoch * fitting
-        config = config.trained_with(epochs=epochs)
+        config = config.trained_with(epochs=max(fitting, min(FEWEST_EPOCHS, most)))
     judging = judging_seconds(data, scoring, min(len(data["test"]), FEWEST_JUDGED))
-    runs = len(seeds) + (improve is not None)
     passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT
-    least = clock.spent + passes * scoring + judging + REPORT_SHARE * clock.total
-    if least > clock.total:
-        notes.insert(
-            0,
-            f"even the least takes about {math.ceil(least / 60)} minutes for this log on this machine: {minutes} "
-            "cannot be kept",
-        )
+    least = (clock.spent + passes * scoring + judging) / 60 + REPORT_SHARE * clock.minutes
+    if least > clock.minutes:
+        kept = f"even the least takes about {math.ceil(least)} minutes for this log on this machine"
+        notes.insert(0, f"{kept}: {minutes} cannot be kept")
     # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
     by_log = (THE_LOG,) if question.kind == "value" else ()
-    return Plan(config, improve, runs, epoch, seconds, scoring, seeds, side_by_side, by_log, tuple(notes))
+    runs = len(seeds) + (improve is not None)
+    return Plan(config, improve, runs, epoch, together * fitting, scoring, seeds, side_by_side, by_log, tuple(notes))
 
 
-def counted_epochs(epochs: int) -> str:
+def counted(number: float, what: str) -> str:
     """1 epoch, 2 epochs."""
-    return "1 epoch" if epochs == 1 else f"{epochs} epochs"
+    return f"1 {what}" if number == 1 else f"{number:g} {what}s"
 
 
 # ---------------------------------------------------------------------- how long things take here
@@ -201,11 +188,6 @@ class Clock:
     minutes: float
 
     @property
-    def total(self) -> float:
-        """In seconds."""
-        return 60 * self.minutes
-
-    @property
     def spent(self) -> float:
         """Seconds so far."""
         return time.monotonic() - self.began
@@ -213,7 +195,7 @@ class Clock:
     @property
     def left(self) -> float:
         """Seconds until the page must be written; never less than a share, whatever came before."""
-        return max(self.total * (1 - REPORT_SHARE) - self.spent, LEAST_SHARE * self.total)
+        return max(60 * self.minutes * (1 - REPORT_SHARE) - self.spent, LEAST_SHARE * 60 * self.minutes)
 
 
 def held_out(sequences: int, minutes: float) -> int | None:

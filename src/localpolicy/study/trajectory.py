@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -53,33 +53,31 @@ class Trajectory:
     @cached_property
     def symptoms(self) -> list[Symptom]:
         """All signs of collapse."""
-        return list(self._signs())
-
-    def _signs(self) -> Iterator[Symptom]:
+        signs, (entropy, coverage) = [], (self.means("entropy"), self.means("coverage"))
         if since := _since([figures["gain"].high < 0 for figures in self.rounds]):
             said = f"earns less than the policy it started from, beyond chance since round {since}"
-            yield Symptom("loses", since, said)
-        yield from self._fell()
-        entropy, coverage = self.means("entropy"), self.means("coverage")
+            signs.append(Symptom("loses", since, said))
+        signs += self._fell()
         if since := _since([each < STILL * entropy[0] for each in entropy]):
             below = f"entropy {entropy[0]:.2f} → {entropy[-1]:.2f} nats (below {STILL:.0%} of μ's since round {since})"
             meaning = "each history gets nearly one item, so its log cannot tell whether another would have been better"
-            yield Symptom("no exploration", since, f"{below}: {meaning}")
+            signs.append(Symptom("no exploration", since, f"{below}: {meaning}"))
         if since := _since([each < NARROW * coverage[0] for each in coverage]):
-            shares = f"{100 * coverage[0]:.1f} % → {100 * coverage[-1]:.1f} % of the catalogue"
-            yield Symptom("narrow", since, f"{shares} is shown first somewhere (below half of μ's since round {since})")
+            shares = f"{100 * coverage[0]:.1f} % → {100 * coverage[-1]:.1f} % of the catalogue is shown first somewhere"
+            signs.append(Symptom("narrow", since, f"{shares} (below half of μ's since round {since})"))
         weighed = {number: each[WEIGHED].mean for number, each in enumerate(self.rounds) if WEIGHED in each}
         low = {number: share for number, share in weighed.items() if share < LEAST_EFFECTIVE}
         if low:
-            least = min(low, key=lambda number: low[number])
-            said = f"only {100 * low[least]:.1f} % of its log counted in training in round {least}"
+            share, least = min((share, number) for number, share in low.items())
+            said = f"only {100 * share:.1f} % of its log counted in training in round {least}"
             many = f"below {LEAST_EFFECTIVE:.0%} in {len(low)} of {len(weighed)} rounds"
-            yield Symptom("few decide", next(iter(low)), f"{said}; {many}")
+            signs.append(Symptom("few decide", min(low), f"{said}; {many}"))
         if self.stopped:
             number, reason = min(self.stopped.items())
-            yield Symptom("stopped", number, f"could not be trained in round {number}: {reason}")
+            signs.append(Symptom("stopped", number, f"could not be trained in round {number}: {reason}"))
+        return signs
 
-    def _fell(self) -> Iterator[Symptom]:
+    def _fell(self) -> list[Symptom]:
         """The deepest fall of J from an earlier best, if it is larger than the intervals."""
         values, falls = [figures["J(π)"] for figures in self.rounds], []
         for low in range(2, len(values)):
@@ -87,12 +85,13 @@ class Trajectory:
             depth = values[best].mean - values[low].mean
             if values[best].low > values[low].high and depth > FALL * abs(values[best].mean):
                 falls.append((depth, best, low))
-        if falls:
-            _, best, low = max(falls)
-            first, then = values[best].mean, values[low].mean
-            said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low} ({change(first, then)})"
-            end = f", and is {values[-1].mean:.4f} at the end" if low < len(values) - 1 else ""
-            yield Symptom("fell", best + 1, said + end)
+        if not falls:
+            return []
+        _, best, low = max(falls)
+        first, then = values[best].mean, values[low].mean
+        said = f"J fell from {first:.4f} in round {best} to {then:.4f} in round {low} ({change(first, then)})"
+        end = f", and is {values[-1].mean:.4f} at the end" if low < len(values) - 1 else ""
+        return [Symptom("fell", best + 1, said + end)]
 
     def summary(self) -> str:
         """It in one sentence, and what went wrong."""

@@ -1,0 +1,118 @@
+"""What `go` is asked, where its results lie, and the same steps as single commands."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localpolicy.data.guess.guess import Guess
+from localpolicy.data.reading import ROW
+from localpolicy.errors import to_caller
+from localpolicy.judge.claims import GateRules
+from localpolicy.model.baselines import BASELINES
+from localpolicy.runtime.files import write_text
+from localpolicy.study.go_plan import FEW, Plan, held_out
+
+LOG = logging.getLogger(__name__)
+IMPROVED = Path("runs", "improved")  # the run that is judged
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be judged, and how; the clock and the training settings are the plan's."""
+
+    log: Path
+    guessed: Guess
+    out: Path
+    seed: int = 0  # of the split
+    rules: GateRules | None = None
+    titles: Path | None = None
+    own: tuple[Path, ...] = ()  # lists of the recommender that is deployed
+    exclude_seen: bool = False
+
+    @property
+    def baselines(self) -> dict[str, Path]:
+        """Folders of the simple baselines; `lpi train --objective` knows them by these names too."""
+        return {name: self.out / "baselines" / name.replace(" ", "-").lower() for name in BASELINES}
+
+    def noting(self, note: str) -> Asked:
+        """The same, with one note more of how the log is read."""
+        tell(note)
+        return replace(self, guessed=replace(self.guessed, unsure=(*self.guessed.unsure, note)))
+
+    def held_out(self, minutes: float, preparing: Mapping[str, Any]) -> Asked:
+        """The same, with settings of `prepare` that were given, and as many sequences held out as fit the time."""
+        counted = {"validation", "test", "split", "session_gap"} & preparing.keys()  # then it is the user's choice
+        every = self.guessed.sequences
+        most = None if counted else held_out(every, minutes)
+        asked = replace(self, guessed=replace(self.guessed, held_out=most, preparing=preparing))
+        if most is None or every <= FEW:
+            return asked
+        return asked.noting(
+            f"of {every:,} sequences {most:,} are held out for validation and as many for the test, not a tenth, to "
+            "stay within the time"
+        )
+
+    def estimates(self, plan: Plan) -> dict[int, Path]:
+        """The runs that estimate the logging policy, by seed."""
+        return {seed: self.out / "runs" / f"mle-seed-{seed}" for seed in plan.seeds}
+
+
+def tell(*notes: str) -> None:
+    """Notes for the user, as they come up."""
+    for note in notes:
+        LOG.info("note: %s.", to_caller(note))
+
+
+def write_commands(asked: Asked, plan: Plan, *, judged: int | None) -> None:
+    """The same steps as single commands, from the log on; `judged` test sequences where not all were."""
+    out, data, improved = asked.out, asked.out / "data", asked.out / IMPROVED
+    settings = ("--config", out / "config.yaml")
+    seen = ["--exclude-seen"] if asked.exclude_seen else []
+    judging = [*seen, *([] if judged is None else ["--sequences", judged])]
+    if asked.rules is not None:
+        rules = out / "rules.yaml"
+        write_text(rules, yaml.safe_dump(asked.rules.model_dump(mode="json", exclude_unset=True)))
+        judging += ["--rules", rules]
+
+    def lpi(*words: object) -> str:
+        return shlex.join(["lpi", *map(str, words)])
+
+    def train(run: Path, *how: object) -> str:
+        return lpi("train", data, *how, "--out", run, "--resume")
+
+    def against(*policies: object) -> list[object]:
+        return [word for policy in policies for word in ("--against", policy)]
+
+    preparing = []
+    for name, value in asked.guessed.settings().items():
+        listed = [f"{a}={b}" for a, b in value.items()] if isinstance(value, dict) else value
+        text = ",".join(listed) if isinstance(listed, list) else str(listed)
+        preparing += [f"--{name.replace('_', '-')}", *([] if value is True else [text])]
+    first = lpi("prepare", asked.guessed.source, asked.log, *preparing, "--seed", asked.seed, "--out", data)
+    first = f"[ -e {shlex.quote(str(data / 'manifest.json'))} ] || {first}"
+    if ROW in asked.guessed.columns.values():  # no option of a command line can say so
+        first = f"# {data} was prepared by `lpi go`: every row is a sequence of its own"
+    estimates = asked.estimates(plan)
+    runs = [*estimates.values()]
+    lines = [
+        "#!/bin/sh",
+        "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
+        first,
+        *(train(run, *settings, "--seed", seed) for seed, run in estimates.items()),
+        *(train(run, "--objective", run.name) for run in asked.baselines.values()),
+    ]
+    compared = [*runs, *([improved] if plan.improve else []), *asked.own]
+    if plan.improve:
+        made_of = ("--objective", plan.improve, "--set", f"objective.logging={runs[0]}")
+        lines.append(train(improved, *settings, *made_of))
+        lines.append(lpi("gate", improved, *against(*(asked.own or plan.by_log), *runs), *judging))
+    shown = ["--html", out / "comparison.html", *(["--titles", asked.titles] if asked.titles else [])]
+    lines.append(lpi("compare", *compared, *against(*runs), *seen, *shown))
+    write_text(out / "commands.sh", "\n".join(lines) + "\n")
