@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.opening import open_data
 from localpolicy.report import demo as module
+from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.runs.run import Run
 
 
@@ -20,3 +24,46 @@ def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):
     for arm in few.arms:
         data = open_data(Run(tmp_path / "demo" / "bandit" / "runs" / arm.folder))
         assert data.path == tmp_path / "demo" / "bandit" / "data"
+
+
+def played(**policies: tuple[float, float, float]) -> Section:
+    """A section of policies by objective: true gain, its half interval and JS; J(μ) is 0.5."""
+    names = [name.replace("_b", " β=0.") for name in policies]
+    infos = [
+        PolicyInfo(name, name.partition(" ")[0], float(beta) if (beta := name.partition("=")[2]) else None)
+        for name in names
+    ]
+    rows = [
+        Measurement.of(name, figure, Interval(mean, mean - reach, mean + reach))
+        for name, (gain, around, js) in zip(names, policies.values(), strict=True)
+        for figure, mean, reach in (("true gain", gain, around), ("true J", 0.5 + gain, around), ("JS", js, 0.0))
+    ]
+    return Section("", "", infos, rows, logging_value=Interval(0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("policies", "holds"),
+    [
+        ({"mle": (0.0, 0.1, 0.01), "ips": (0.1, 0.0, 0.5), "lpi_b1": (0.2, 0.1, 0.3), "lpi_b3": (0.1, 0.2, 0.2)},
+         [True, True, True, True]),
+        ({"mle": (0.3, 0.1, 0.01), "ips": (0.1, 0.0, 0.1), "lpi_b1": (0.2, 0.2, 0.2), "lpi_b3": (0.1, 0.2, 0.3)},
+         [False, False, False, False]),
+    ],
+)  # fmt: skip
+def test_what_the_paper_claims_is_checked_on_the_figures(policies, holds):
+    found = module.claims(played(**policies))
+    assert [claim.holds for claim in found] == holds
+    assert found[0].because == "lpi β=0.1: +0.2000, lpi β=0.3: +0.1000"
+    assert found[1].because.startswith("β=0.3: JS 0."), "the largest β first"
+    assert found[2].because.count("JS") == 3 and found[3].because.startswith("lpi β=0.1: J 0.7" if holds[3] else "mle")
+
+
+def test_the_demo_says_what_lpi_earns_over_the_log():
+    best = played(mle=(0.0, 0.1, 0.01), lpi_b1=(0.2, 0.1, 0.3), lpi_b3=(0.1, 0.2, 0.2))
+    other = played(ips=(0.15, 0.1, 0.6), lpi_b1=(-0.05, 0.1, 0.3))
+    verdict, (one,) = module.headline({"bandit": best})
+    assert verdict.endswith("earns more than the policy that wrote the log: +40% in the bandit.")
+    assert one.value == "+40%" and one.meaning.startswith("At JS 0.30") and "earns" not in one.meaning
+    verdict, (_, two) = module.headline({"bandit": best, "store": other})
+    assert "does not always earn more" in verdict and verdict.endswith("+40% in the bandit and -10% in the store.")
+    assert two.value == "-10%" and two.meaning.endswith("ips earns +30%, but moves to JS 0.60.")

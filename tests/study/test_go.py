@@ -258,3 +258,29 @@ def test_training_leaves_the_time_that_judging_takes(tmp_path, monkeypatch):
         place.carry_out(Asked(tmp_path / "shop.csv", guessed, tmp_path / "out"), data, planned, clock=clock)
     judging = 10 * 2.5 * 2.0 * len(data["test"]) / len(data["validation"])
     assert given == [pytest.approx(540 - judging - 2 * 2.0)], "a run ends with a validation or two"
+
+
+def test_stages_share_what_time_is_left(tmp_path, monkeypatch):
+    """Estimates in turn, then the improvement of the first; each gets an even share of what those before it left."""
+    write_shop(tmp_path / "shop.csv", sessions=60)
+    guessed = guess(tmp_path / "shop.csv")
+    data = prepare_log(tmp_path / "shop.csv", tmp_path / "out", guessed, seed=0)
+    place, given = import_module("localpolicy.study.go"), []
+    clock = SimpleNamespace(minutes=10.0, spent=0.0, left=540.0)
+
+    def trained(jobs, **options):
+        given.extend((job.name, job.config.train.minutes * 60, job.config) for job in jobs)
+        clock.spent += 50.0
+        if jobs[0].name == "improved":
+            raise InterruptedError
+        return {job.name: Run(job.out) for job in jobs}
+
+    monkeypatch.setattr(place, "train_all", trained)
+    config = make_plan(data, clock=clock, seed=0).config
+    asked = Asked(tmp_path / "shop.csv", guessed, tmp_path / "out")
+    with pytest.raises(InterruptedError):
+        place.carry_out(asked, data, Plan(config, "lpi_rl", 3, 1.0, 1.0, 0.0, (101, 102), False), clock=clock)
+    assert [name for name, *_ in given] == ["mle-seed-101", "mle-seed-102", "improved"]
+    assert [seconds for _, seconds, _ in given] == pytest.approx([540 / 3, (540 - 50) / 2, 540 - 100])
+    assert [each.train.seed for *_, each in given[:2]] == [101, 102]
+    assert given[2][2].objective.logging == str(tmp_path / "out" / "runs" / "mle-seed-101")

@@ -269,6 +269,32 @@ def test_files_agree(done):
     assert (out / "report.html").stat().st_size < 2_000_000
 
 
+def test_a_round_is_of_the_seeds_that_got_there():
+    """A figure over seeds is one that all of them have; who stopped has none, and says why."""
+    exact = {key: {"mean": 0.5, "se": 0.1} for key in ("truth", "gain", "step", "js_before", "js_first", "kl_first")}
+
+    def entry(value: float, **weights: float):
+        return {**exact, "entropy": 2.0, "coverage": 0.5, "truth": {"mean": value, "se": 0.1}, "weights": weights}
+
+    config = tiny("bandit", seeds=(3, 7), objectives=("mle",))
+    seeds = [[entry(0.6, effective_share=0.9), entry(0.8, effective_share=0.7)], [entry(0.7), {"stopped": "no reward"}]]
+    found = Loop(config, world_of(config), policies_of(("mle",), ()), [entry(0.4), entry(0.5)], {"mle": seeds})
+    rows = {(row.round, row.seed, row.figure): row for row in found.measurements}
+    assert len(rows) == len(found.measurements)
+    assert {number: rows[number, None, "J(π)"].mean for number in range(3)} == pytest.approx({0: 0.45, 1: 0.65, 2: 0.8})
+    assert rows[1, None, "J(π)"].interval == over_seeds([0.6, 0.7], [0.1, 0.1])
+    assert rows[2, None, "J(π)"].interval == Interval.of(0.8, 0.1) == rows[2, 3, "J(π)"].interval, "of one seed its own"
+    assert rows[1, 3, "effective share"].mean == 0.9 and (1, None, "effective share") not in rows, "one seed has it"
+    assert rows[2, None, "effective share"].mean == 0.7 and not any(key[:2] == (2, 7) for key in rows)
+    (arm,) = found.trajectories
+    assert [figures["J(π)"].mean for figures in arm.rounds] == pytest.approx([0.45, 0.65, 0.8])
+    assert arm.stopped == {2: "no reward"} and [sign.kind for sign in arm.symptoms] == ["stopped"]
+    assert found.summary() == "bandit, 2 rounds; J at the end: mle 0.8000"
+    said = found.to_dict()
+    assert said["arms"]["mle"]["summary"] == arm.summary() and len(said["claims"]) == 2
+    assert arm.summary().startswith("mle: J 0.4500 → 0.8000 (+78%) at JS 0.50 from μ. Could not be trained in round 2")
+
+
 def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share: float = 1.0, js: float = 0.1):
     exact = {"J(π)": value, "gain": value - 0.5, "entropy": entropy, "coverage": coverage, "effective share": share}
     return {name: Interval(one, one, one) for name, one in {**exact, "JS from the first μ": js}.items()}
@@ -291,6 +317,21 @@ def test_every_sign_of_collapse_is_named(last, kinds):
     ips = Trajectory("ips", [figures(0.5), figures(0.6), last])
     assert [one.kind for one in ips.symptoms] == kinds
     assert ("Nothing went wrong." in ips.summary()) == (not kinds)
+
+
+def test_a_sign_that_is_gone_at_the_end_is_none():
+    """And one of μ alone is none of the policy's."""
+    low, good = figures(0.7, entropy=0.2), figures(0.7)
+    assert Trajectory("ips", [figures(0.5), low, good]).symptoms == []
+    (one,) = Trajectory("ips", [figures(0.5), good, low, low]).symptoms
+    assert (one.kind, one.since) == ("no exploration", 2)
+    assert Trajectory("ips", [figures(0.4)], {1: "no reward"}).symptoms == [
+        ("stopped", 1, "could not be trained in round 1: no reward")
+    ]
+    few = [figures(0.5), figures(0.6, share=0.04), figures(0.7, share=0.02), figures(0.8)]
+    (one,) = Trajectory("ips", few).symptoms
+    assert (one.kind, one.since) == ("few decide", 1)
+    assert one.said == "only 2.0 % of its log counted in training in round 2; below 10% in 2 of 4 rounds"
 
 
 def test_a_fall_within_its_interval_is_not_called_one():

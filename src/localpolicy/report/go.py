@@ -21,6 +21,11 @@ from localpolicy.report.table import Table
 from localpolicy.study.go import GoResult
 
 REWARD = "estimated reward per decision"
+RANK = "Serve the model that ranks highest if ranks are what you want; log rewards, and ask again."
+TRUST = (
+    "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell good "
+    "items from bad, and the policy only imitates the log."
+)
 
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table:
@@ -59,11 +64,12 @@ def go_tables(result: GoResult) -> list[Table]:
 
 
 def write_go(result: GoResult, path: Path) -> Contents:
-    """One HTML file."""
+    """One HTML file: the answer, how much of the critic's opinion is in the policy that was judged, and all figures."""
     section = comparison_section(result.comparison, base=path.parent, titles=result.titles)
-    verdict = result.verdict
-    figure = "nothing"
+    verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
+    headline, figure = Contents("", result.sentence, next_step=RANK), "nothing"
     if verdict is not None:
+        headline = gate_headline(verdict)
         # The figure that is drawn is the one that decides.
         by_value = verdict.deployed is None or verdict.question.kind == "value"
         figure = REWARD if by_value else verdict.metric
@@ -87,26 +93,12 @@ def write_go(result: GoResult, path: Path) -> Contents:
         "the figure that decides": figure,
         **{f"note {number}": note for number, note in enumerate(notes, start=1)},
     }
-    contents = replace(_headline(result), title="From the log to a verdict", sections=[section], settings=settings)
+    numbers = list(headline.numbers)
+    if improvement is not None:
+        numbers.append(KeyNumber(f"{float(improvement['slope']):.2f}", "trust in the critic", TRUST))
+    contents = Contents("From the log to a verdict", headline.verdict, [section], settings, numbers, headline.next_step)
     write_report(contents, path)
     return contents
-
-
-def _headline(result: GoResult) -> Contents:
-    """The gate's answer, and how much of the critic's opinion is in the policy that was judged."""
-    if result.verdict is None:
-        step = "Serve the model that ranks highest if ranks are what you want; log rewards, and ask again."
-        return Contents("", result.sentence, next_step=step)
-    headline = gate_headline(result.verdict)
-    improvement = result.chosen.manifest.get("improvement")
-    if improvement is None:
-        return headline
-    trust = float(improvement["slope"])
-    meaning = (
-        "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell "
-        "good items from bad, and the policy only imitates the log."
-    )
-    return replace(headline, numbers=[*headline.numbers, KeyNumber(f"{trust:.2f}", "trust in the critic", meaning)])
 
 
 def _by(section: Section, figure: str, said: str) -> Section:

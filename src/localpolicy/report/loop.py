@@ -47,8 +47,8 @@ def loop_verdict(arms: Sequence[Trajectory]) -> str:
     best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
     value, js = (best.last[name].mean for name in ("J(π)", "JS from the first μ"))
     said = [
-        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.earned[1]} against the "
-        f"first policy, at JS {js:.2f} from it."
+        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.earned[1]} "
+        f"against the first policy, at JS {js:.2f} from it."
     ]
     worst: list[str] = []  # of these nothing else is said
     for kind, (singular, plural) in SAID.items():

@@ -244,11 +244,10 @@ class Loop(Result):
             for number, entries in enumerate(zip_longest(*chains, fillvalue={})):  # the 0th is μ
                 named = zip(self.config.seeds, map(figures_of, entries), strict=True)
                 there = {seed: figures for seed, figures in named if figures}
-                for name in FIGURES if there else ():
-                    values = [figures[name] for figures in there.values() if name in figures]
-                    if len(values) == len(there):
-                        over = over_seeds(*zip(*values, strict=True))
-                        rows.append(Measurement.of(arm, name, over, round=number))
+                shared = [name for name in FIGURES if all(name in figures for figures in there.values())]
+                for name in shared if there else ():
+                    over = over_seeds(*zip(*(figures[name] for figures in there.values()), strict=True))
+                    rows.append(Measurement.of(arm, name, over, round=number))
                 rows += [
                     Measurement.of(arm, name, Interval.of(mean, se), se=se, seed=seed, round=number)
                     for seed, figures in there.items()
@@ -262,12 +261,10 @@ class Loop(Result):
         over, rounds = (row for row in self.measurements if row.seed is None), defaultdict(list)
         for (arm, _), rows in groupby(over, lambda row: (row.policy, row.round)):
             rounds[arm].append({row.figure: row.interval for row in rows})
-        numbered = {arm: [each for seed in seeds for each in enumerate(seed, 1)] for arm, seeds in self.rounds.items()}
-        stopped = {
-            arm: {number: entry["stopped"] for number, entry in entries if "stopped" in entry}
-            for arm, entries in numbered.items()
-        }
-        return [Trajectory(arm, rounds[arm], stopped[arm]) for arm in self.rounds]
+        return [
+            Trajectory(arm, rounds[arm], {len(seed): seed[-1]["stopped"] for seed in seeds if "stopped" in seed[-1]})
+            for arm, seeds in self.rounds.items()
+        ]
 
     def summary(self) -> str:
         """Where each objective ended."""
