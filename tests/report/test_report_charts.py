@@ -53,7 +53,10 @@ def test_the_dial_is_drawn_in_order_of_beta() -> None:
     section = section_of("", "", rows)
     chart = dots.frontier(section, drawn(section), "f")
     assert chart is not None
-    found = sorted(chart.spec["datasets"]["dials"], key=lambda one: one["order"])
+    joined_up = [one for one in chart.spec["datasets"]["points"] if one["dial"]]
+    (dial,) = (layer for layer in chart.spec["layer"] if layer["name"] == "dials")
+    assert dial["encoding"]["order"]["field"] == "beta" and dial["transform"] == [{"filter": "datum.dial"}]
+    found = sorted(joined_up, key=lambda one: one["beta"])
     assert [(one["x"], one["y"]) for one in found] == [points[beta] for beta in (0.1, 0.3, 1.0)]
 
 
@@ -104,8 +107,8 @@ def test_rounds_are_charted_and_pictured() -> None:
     charts = lines.round_charts(section, drawn(section), "r")
     assert [chart.title for chart in charts] == ["J(π)", "coverage", "JS from the round before"]
     values = charts[0].spec["datasets"]["values"]
-    for place, policy in enumerate(section.policies):
-        mine = [one for one in values if one["key"] == place]
+    for policy in section.policies:
+        mine = [one for one in values if one["policy"] == policy.name]
         said = [one for one in section.measurements if one.policy == policy.name and one.figure == "J(π)"]
         assert len(said) == 5
         assert [(one["round"], one["value"], one["low"], one["high"]) for one in mine] == [
@@ -122,7 +125,7 @@ def test_letters_are_dark_enough_to_read() -> None:
     assert contrast(OBJECTIVES["reward_weighted"][0]) < 3, "no colour for letters"
     section = store()
     chart = dots.frontier(section, drawn(section), "f")
-    legend = lines._picture_legend(len(section.policies))
+    legend = lines._picture_legend(drawn(section))
     words = [layer for spec in (chart.spec, legend) for layer in spec["layer"] if layer["mark"]["type"] == "text"]
     assert {layer["name"] for layer in words} == {"floor_words", "level_words", "names", "legend_words"}
     for layer in words:
@@ -189,10 +192,13 @@ def test_rules_on_different_scales_have_charts_of_their_own() -> None:
     assert [policy.selected_by for policy in section.policies] == ["logp"] + ["AR@1"] * 5
     charts = lines.curves(drawn(section), "c")
     assert [chart.title for chart in charts] == ["logp", "AR@1", "effective share of the weights"]
-    policies = [{style["policy"] for style in chart.spec["datasets"]["styles"]} for chart in charts]
-    assert policies == [{"mle"}, {each.name for each in section.policies[1:]}, {each.name for each in section.policies}]
-    kept = {(one["key"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
-    assert kept == {(place, policy.selected_epoch) for place, policy in enumerate(section.policies) if place}
+    assert [chart.policies for chart in charts] == [
+        {"mle"},
+        {each.name for each in section.policies[1:]},
+        {each.name for each in section.policies},
+    ]
+    kept = {(one["policy"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
+    assert kept == {(policy.name, policy.selected_epoch) for policy in section.policies[1:]}
 
 
 def test_the_stages_of_a_closed_form_have_charts_of_their_own() -> None:
@@ -215,9 +221,11 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own() -> None:
         "critic 1: minus the held-out squared error to the return",
     ]
     points = [
-        [(one["key"], one["epoch"], one["value"]) for one in chart.spec["datasets"]["values"]] for chart in charts
+        [(one["policy"], one["epoch"], one["value"]) for one in chart.spec["datasets"]["values"]] for chart in charts
     ]
-    assert points == [[(0, 1, -1.5)], [(1, 1, -2.0), (1, 2, -1.0)], [(1, 1, -0.3), (1, 2, -0.4)]]
+    assert points == [
+        [("mle", 1, -1.5)], [("lpi", 1, -2.0), ("lpi", 2, -1.0)], [("lpi", 1, -0.3), ("lpi", 2, -0.4)],
+    ]  # fmt: skip
     assert [one["epoch"] for one in charts[2].spec["datasets"]["kept"]] == [1]
     assert len({chart.identity for chart in charts}) == 3
     assert charts[2].numbers.plain() == [["1", "−0.3000"], ["2", "−0.4000"]]
@@ -245,8 +253,8 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept() 
     reached = [0.3333, 0.6667, 1, 1.3333, 1.6667, 2]
     for chart in lines.curves(drawn(section), "c"):
         data = chart.spec["datasets"]
-        assert [one["epoch"] for one in data["values"] if one["key"] == 0] == reached
-        assert [one["epoch"] for one in data["kept"] if one["key"] == 0] == [1.6667]
+        assert [one["epoch"] for one in data["values"] if one["policy"] == "often"] == reached
+        assert [one["epoch"] for one in data["kept"] if one["policy"] == "often"] == [1.6667]
     assert [one["epoch"] for one in lines.curves(drawn(section), "c")[0].spec["datasets"]["kept"]] == [
         1.6667,
         1,
@@ -261,7 +269,9 @@ def test_histogram_and_segments_show_all(usual_page: Path) -> None:
     drawings = specs(parse(usual_page))
     bins = drawings["s1-spread"]["datasets"]["bins"]
     assert len(bins) == sum(count > 0 for policy in bandit().policies for _, _, count in policy.js_histogram)
-    assert {one["key"] for one in bins} == set(range(6))
+    assert {one["policy"]: one["base"] for one in bins} == {
+        policy.name: -place for place, policy in enumerate(bandit().policies)
+    }
     values = drawings["s2-segments-0"]["datasets"]["values"] + drawings["s2-segments-1"]["datasets"]["values"]
     assert sorted(one["value"] for one in values) == sorted(part.mean for part in store().segments)
 
@@ -286,6 +296,17 @@ def test_colours_follow_objectives_everywhere() -> None:
         assert len({(style.colour, style.shape, style.fill, style.dash) for style in styles}) == len(styles)
     assert all(len(pairs) == 1 for pairs in found.values())
     assert len(set(OBJECTIVES.values())) == len(OBJECTIVES)
+
+
+def test_a_chart_draws_policies_as_their_series_say() -> None:
+    section = store()
+    series = drawn(section)
+    (dots_layer,) = (one for one in lines.round_charts(section, series, "r")[0].spec["layer"] if one["name"] == "dots")
+    for channel, style in (("fill", "fill"), ("stroke", "colour"), ("shape", "shape")):
+        drawn_as = dots_layer["encoding"][channel]
+        assert drawn_as["field"] == "policy" and drawn_as["legend"] is None
+        expected = {each.policy.name: getattr(each, style) for each in series}
+        assert dict(zip(drawn_as["scale"]["domain"], drawn_as["scale"]["range"], strict=True)) == expected
 
 
 def test_thirty_policies_look_different() -> None:

@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Literal
 
 import altair as alt
@@ -49,40 +50,25 @@ class Series:
     """A policy, and how it is drawn: an objective has one colour and shape, its policies differ in fill and dash."""
 
     policy: PolicyInfo
-    key: int  # its place in the section: rows of data know their policy by it
     colour: str
     shape: str
     fill: str
     dash: tuple[int, ...]
-
-    @property
-    def datum(self) -> Datum:
-        """Which policy a row is about, and how it is drawn."""
-        known = {name: getattr(self, name) for name in ("key", "colour", "fill", "shape")}
-        return {"policy": self.policy.name, "label": shortened(self.policy.name), **known, "dash": list(self.dash)}
-
-    @property
-    def trained(self) -> bool:
-        """Whether it has a training curve."""
-        return bool(self.policy.curve or self.policy.stages)
 
 
 def all_series(contents: Contents) -> list[list[Series]]:
     """The policies of each section as they are drawn; an objective looks the same in all of them."""
     objectives = dict.fromkeys(policy.objective for section in contents.sections for policy in section.policies)
     strangers = [name for name in objectives if name not in OBJECTIVES]
-    look = OBJECTIVES | {name: OTHERS[index % len(OTHERS)] for index, name in enumerate(strangers)}
-    return [
-        [_series(section.policies, key, look) for key in range(len(section.policies))] for section in contents.sections
-    ]
+    look = OBJECTIVES | dict(zip(strangers, cycle(OTHERS), strict=False))
+    return [[_series(section.policies, policy, look) for policy in section.policies] for section in contents.sections]
 
 
-def _series(policies: Sequence[PolicyInfo], key: int, look: Mapping[str, tuple[str, str]]) -> Series:
-    objective = policies[key].objective
-    kin = [place for place, policy in enumerate(policies) if policy.objective == objective]
-    (colour, shape), index = look[objective], kin.index(key)
-    tint = 0.9 * index / (len(kin) - 1) if len(kin) > 1 else 0.0
-    return Series(policies[key], key, colour, shape, _tinted(colour, tint), DASHES[index % len(DASHES)])
+def _series(policies: Sequence[PolicyInfo], policy: PolicyInfo, look: Mapping[str, tuple[str, str]]) -> Series:
+    kin = [each.name for each in policies if each.objective == policy.objective]
+    (colour, shape), index = look[policy.objective], kin.index(policy.name)
+    tint = 0.9 * index / (len(kin) - 1) if index else 0.0
+    return Series(policy, colour, shape, _tinted(colour, tint), DASHES[index % len(DASHES)])
 
 
 def _tinted(colour: str, share: float) -> str:
@@ -119,14 +105,6 @@ CONFIG: dict[str, Any] = {
 
 GREY, DARK = "#8a8f98", "#5b6068"  # of what is not a policy; legible on light and dark paper
 
-COLOUR = alt.Color("colour:N", scale=None)
-DASH = alt.StrokeDash("dash:N", scale=None)
-LOOK: dict[str, Any] = {  # of a policy's point
-    "fill": alt.Fill("fill:N", scale=None),
-    "stroke": alt.Stroke("colour:N", scale=None),
-    "shape": alt.Shape("shape:N", scale=None),
-}
-
 
 @dataclass(frozen=True)
 class Chart:
@@ -135,32 +113,42 @@ class Chart:
     identity: str
     spec: dict[str, Any]
     caption: str
-    height: int
     title: str = ""
     heading: str = ""  # of the block it stands in, where that depends on the data
     wide: bool = False
     numbers: Table | None = None  # what it draws
 
+    @property
+    def policies(self) -> set[str]:
+        """Those that a chart of `values` draws."""
+        return {datum["policy"] for datum in self.spec["datasets"]["values"]}
 
-def numbers_of(
-    title: str, by: str, series: Sequence[Series], values: Sequence[Datum], *, counts: bool = False
-) -> Table:
+
+def looks(series: Sequence[Series]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """How a row's policy is drawn: as a line, and as a point."""
+
+    def of(style: str) -> dict[str, Any]:
+        drawn_as = [getattr(each, style) for each in series]
+        scale = alt.Scale(domain=[each.policy.name for each in series], range=drawn_as)
+        return {"shorthand": "policy:N", "scale": scale, "legend": None}
+
+    line = {"color": alt.Color(**of("colour")), "strokeDash": alt.StrokeDash(**of("dash"))}
+    point = {"fill": alt.Fill(**of("fill")), "stroke": alt.Stroke(**of("colour")), "shape": alt.Shape(**of("shape"))}
+    return line, point
+
+
+def numbers_of(title: str, by: str, values: Sequence[Datum], *, counts: bool = False) -> Table:
     """What a chart draws, as a table: its epochs, rounds, segments or bins down, its policies across."""
-    shown = {each.key: each.policy.name for each in series}
-    keys, steps = (list(dict.fromkeys(datum[name] for datum in values)) for name in ("key", by))
-    cells = {(datum[by], datum["key"]): _cell(datum) for datum in values}
+    names, steps = (list(dict.fromkeys(datum[field] for datum in values)) for field in ("policy", by))
     words = any(isinstance(step, str) for step in steps)
-    positions = {datum[by]: datum.get("n", NOTHING) for datum in values}
-    rows = [
-        [
-            Cell(step if words else f"{step:g}", value=step),
-            *([Cell(positions[step])] if counts else []),
-            *(cells.get((step, key), Cell(NOTHING)) for key in keys),
-        ]
-        for step in (steps if words else sorted(steps))
-    ]
+    rows: list[list[str | Cell]] = []
+    for step in steps if words else sorted(steps):
+        here = {datum["policy"]: datum for datum in values if datum[by] == step}
+        first = Cell(step if words else f"{step:g}", value=step)
+        counted = [next(iter(here.values()))["n"]] if counts else []
+        rows.append([first, *counted, *(_cell(here[name]) if name in here else NOTHING for name in names)])
     heads = [Column(by, numeric=not words), *([Column("positions")] if counts else [])]
-    return Table(f"{title} by {by}", [*heads, *(Column(shown[key]) for key in keys)], rows)
+    return Table(f"{title} by {by}", [*heads, *map(Column, names)], rows)
 
 
 def _cell(datum: Datum) -> Cell:
@@ -183,13 +171,6 @@ def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: 
     """A named view of a named data set; with `aria` a screen reader is told of each mark."""
     style |= {} if aria else {"aria": False}
     return alt.Chart(alt.NamedData(name=data), name=name, mark=alt.MarkDef(type=mark, **style))
-
-
-def styled(name: str, data: str, mark: MarkType, **style: Any) -> alt.Chart:
-    """The same, where rows know their policy by its `key` and the data set `styles` says the rest."""
-    fields = ["policy", "label", "colour", "fill", "shape", "dash"]
-    styles = alt.LookupData(data=alt.NamedData(name="styles"), key="key", fields=fields)
-    return layer(name, data, mark, **style).transform_lookup(lookup="key", from_=styles)
 
 
 def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:

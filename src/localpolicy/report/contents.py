@@ -32,7 +32,7 @@ class StageCurve(NamedTuple):
     """The epochs of one network of a closed form, counted from 1."""
 
     curve: Sequence[Mapping[str, Any]]
-    selected_epoch: int
+    selected_epoch: int | None
     selected_by: str
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
 from localpolicy.report import charts
-from localpolicy.report.charts import COLOUR, DARK, GREY, Chart, Datum, Series, drawn, layer, shortened, words
-from localpolicy.report.contents import PolicyInfo, Section
-from localpolicy.report.table import decimals, fixed, interval_text, joined, known, percent
+from localpolicy.report.charts import DARK, GREY, Chart, Datum, Series, drawn, layer, shortened, words
+from localpolicy.report.contents import Section
+from localpolicy.report.table import NOTHING, decimals, fixed, interval_text, joined, known, percent
 
 HEIGHT = 420
 SAID = 6  # names in a caption
@@ -27,9 +27,7 @@ def upright(section: Section) -> str | None:
 
 def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart | None:
     """One point per policy that has both a figure and a divergence."""
-    figure = upright(section)
-    if figure is None:
-        return None
+    figure = upright(section) or ""
     truth, axis = figure == TRUTH, "J(π)" if figure == TRUTH else section.said(figure)
     shown = [
         (each, y, x)
@@ -40,11 +38,17 @@ def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart
     if not shown:
         return None
     digits_y, digits_x = decimals([y.mean for _, y, _ in shown]), decimals([x.mean for _, _, x in shown])
+    betas = defaultdict[str, set[float]](set)
+    for each, _, _ in shown:
+        betas[each.policy.objective] |= {float(each.policy.beta)} if each.policy.beta else set()
     points: list[Datum] = [
         {
-            **each.datum,
+            "policy": each.policy.name,
+            "label": shortened(each.policy.name),
             "objective": each.policy.objective,
-            "beta": 0.0 if each.policy.beta is None else float(each.policy.beta),
+            "beta": each.policy.beta,
+            "dial": bool(each.policy.beta) and len(betas[each.policy.objective]) > 1,
+            "colour": each.colour,
             **_bounds("x", x, "JS"),
             **_bounds("y", y, axis),
             "x_text": interval_text(x, digits_x),
@@ -53,23 +57,21 @@ def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart
         }
         for each, y, x in shown
     ]
-    level, floor = section.logging_value if truth else None, section.floor
-    data = {"points": points, "dials": _dials(points), "floor": list[Datum](), "level": list[Datum]()}
-    if floor is not None and known(floor.mean):
-        data["floor"] = [{"from": 0.0, **_bounds("x", floor, "JS"), "said": _floor_text(section)}]
-    if level is not None and known(level.mean):
-        said = f"J(μ) = {interval_text(level, digits_y)}"
-        data["level"] = [{**_bounds("y", level, "J(π)"), "said": said}]
+    data = {"points": points, "floor": list[Datum](), "level": list[Datum]()}
+    if section.floor is not None and known(section.floor.mean):
+        data["floor"] = [{"from": 0.0, **_bounds("x", section.floor, "JS"), "said": _floor_text(section)}]
+    if truth and section.logging_value is not None and known(section.logging_value.mean):
+        said = f"J(μ) = {interval_text(section.logging_value, digits_y)}"
+        data["level"] = [{**_bounds("y", section.logging_value, "J(π)"), "said": said}]
     best, nearest = max(shown, key=lambda entry: entry[1].mean), min(shown, key=lambda entry: entry[2].mean)
     summary = " ".join(
         f"{what}: {each.policy.name} with {fixed(y.mean, digits_y)} at JS {fixed(x.mean, digits_x)}."
         for what, (each, y, x) in ((f"Highest {axis}", best), ("Nearest to the reference", nearest))
     )
     description = f"Scatter of {axis} against JS divergence, {len(shown)} policies. {summary}"
-    spec = drawn(_layers(section, axis, data, level), data, height=HEIGHT, description=description)
+    spec = drawn(_layers(series, axis, data), data, height=HEIGHT, description=description)
     heading = f"{'Reward' if truth else axis} against distance from the log"
-    caption = f"{summary} {_caption(section, points, dials=bool(data['dials']))}"
-    return Chart(identity, spec, caption, HEIGHT, heading=heading, wide=True)
+    return Chart(identity, spec, f"{summary} {_caption(section, points)}", heading=heading, wide=True)
 
 
 def _floor_text(section: Section) -> str:
@@ -79,63 +81,41 @@ def _floor_text(section: Section) -> str:
     return f"noise floor {interval_text(section.floor, digits)}"
 
 
-def _caption(section: Section, points: Sequence[Datum], *, dials: bool) -> str:
-    said = []
-    if section.reference:
-        said.append(f"Divergence is taken from {section.reference}.")
-    if section.floor:
-        said.append(
-            "Left of the noise floor JS cannot tell a policy from another seed of the reference; its ranking may "
-            "still differ."
-        )
-    if dials:
-        said.append("A line joins the policies of one objective in order of β.")
-    said.append("Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.")
-    if len(points) > 12:
-        said.append("Names that find no room are left out: point at a mark, or look it up in the table.")
-    drawn_keys = {point["key"] for point in points}
-    left = [shortened(policy.name) for key, policy in enumerate(section.policies) if key not in drawn_keys]
-    more = [f"{len(left) - SAID} more"] if len(left) > SAID else []
-    if left:
-        said.append(f"Not drawn, because a figure or a divergence is missing: {joined(left[:SAID] + more)}.")
-    return " ".join(said)
-
-
-def _dials(points: Sequence[Datum]) -> list[Datum]:
-    """The line of each objective that stands there with at least two values of β, in its order."""
-    by_objective: dict[str, list[Datum]] = {}
-    for point in points:
-        if point["beta"]:
-            by_objective.setdefault(point["objective"], []).append(point)
-    return [
-        {"objective": name, "colour": point["colour"], "order": order, "x": point["x"], "y": point["y"]}
-        for name, members in by_objective.items()
-        if len({point["beta"] for point in members}) > 1
-        for order, point in enumerate(sorted(members, key=lambda point: (point["beta"], point["key"])))
-    ]
+def _caption(section: Section, points: Sequence[Datum]) -> str:
+    names = {point["policy"] for point in points}
+    left = [shortened(policy.name) for policy in section.policies if policy.name not in names]
+    left = left[:SAID] + ([f"{len(left) - SAID} more"] if len(left) > SAID else [])
+    said = {
+        f"Divergence is taken from {section.reference}.": section.reference,
+        "Left of the noise floor JS cannot tell a policy from another seed of the reference; its ranking may still "
+        "differ.": section.floor,
+        "A line joins the policies of one objective in order of β.": any(point["dial"] for point in points),
+        "Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.": True,
+        "Names that find no room are left out: point at a mark, or look it up in the table.": len(points) > 12,
+    }
+    missing = [f"Not drawn, because a figure or a divergence is missing: {joined(left)}."] if left else []
+    return " ".join([*(sentence for sentence, holds in said.items() if holds), *missing])
 
 
 def _bounds(name: str, interval: Interval, figure: str) -> Datum:
     return {name: float(interval.mean), **charts.bar(interval, figure, f"{name}_")}
 
 
-def _layers(section: Section, axis: str, data: dict[str, list[Datum]], level: Interval | None) -> list[alt.Chart]:
+def _layers(series: Sequence[Series], axis: str, data: dict[str, list[Datum]]) -> list[alt.Chart]:
     """The noise floor, the level of J(μ), and the policies with their intervals and names."""
-    floor, points = section.floor, data["points"]
-    widths = [point["x_high"] for point in points] + ([floor.high] if floor and known(floor.high) else [])
-    heights = [point[end] for point in points for end in ("y_low", "y_high")]
-    heights += [value for value in (level.low, level.mean, level.high) if known(value)] if level else []
+    points, floor, level = data["points"], data["floor"], data["level"]
+    heights = [each[end] for each in points + level for end in ("y_low", "y_high")]
     bottom, top = min(heights), max(heights)
     air = 0.12 * (top - bottom) or 0.1 * abs(top) or 1.0
-    left, right = min(0.0, *(point["x_low"] for point in points)), max(widths) * 1.1 or 0.1
-    across = alt.Scale(domain=[left, right], nice=False)
+    left, right = min(0.0, *(each["x_low"] for each in points)), max(each["x_high"] for each in points + floor)
+    across = alt.Scale(domain=[left, right * 1.1 or 0.1], nice=False)
     along = alt.Scale(domain=[bottom - air, top + air], nice=False, zero=False)
 
     def of_x(field: str) -> alt.X:
-        return alt.X(f"{field}:Q", scale=across)
+        return alt.X(f"{field}:Q", scale=across, title="JS divergence from the reference μ̂, in nats")
 
     def of_y(field: str) -> alt.Y:
-        return alt.Y(f"{field}:Q", scale=along)
+        return alt.Y(f"{field}:Q", scale=along, title="true expected reward J(π)" if axis == "J(π)" else axis)
 
     layers = []
     if floor:  # a shade up to it, a rule at it, and its name
@@ -151,22 +131,22 @@ def _layers(section: Section, axis: str, data: dict[str, list[Datum]], level: In
             layer("level_rule", "level", "rule", color=DARK, strokeDash=[5, 4]).encode(y=of_y("y")),
             words("level", align="right", dx=-4, dy=5).encode(y=of_y("y"), x=alt.value("width"), text="said:N"),
         ]
-    x = alt.X("x:Q", scale=across, title="JS divergence from the reference μ̂, in nats")
-    y = alt.Y("y:Q", scale=along, title="true expected reward J(π)" if axis == "J(π)" else axis)
-    gained = any(section.figure(policy.name, "true gain") for policy in section.policies)
-    tips = charts.tips(policy="policy", y_text=axis, **({"gain_text": "gain over μ"} if gained else {}), x_text="JS")
-    if data["dials"]:  # lines without any point break the placing of names
-        joins = layer("dials", "dials", "line", strokeWidth=1.6, opacity=0.55)
-        layers.append(joins.encode(x=x, y=y, order="order:Q", detail="objective:N", color=COLOUR))
+    gained = {"gain_text": "gain over μ"} if any(point["gain_text"] != NOTHING for point in points) else {}
+    tips = charts.tips(policy="policy", y_text=axis, **gained, x_text="JS")
+    x, y, (line, point) = of_x("x"), of_y("y"), charts.looks(series)
+    if any(each["dial"] for each in points):  # lines without any point break the placing of names
+        joins = layer("dials", "points", "line", strokeWidth=1.6, opacity=0.55).transform_filter("datum.dial")
+        colour = alt.Color("colour:N", scale=None)
+        layers.append(joins.encode(x=x, y=y, order="beta:Q", detail="objective:N", color=colour))
     bars = [layer(name, "points", "rule", strokeWidth=1.4, opacity=0.7) for name in ("across", "along")]
     marks = layer("points", "points", "point", aria=True, size=95, filled=True, strokeWidth=1.6, opacity=1)
     # The page's script finds room for each name. Policies' colours are too light for letters of this size.
     names = layer("names", "points", "text", fontSize=12, color=DARK)
     return [
         *layers,
-        bars[0].encode(x=of_x("x_low"), x2="x_high:Q", y=y, color=COLOUR),
-        bars[1].encode(x=x, y=of_y("y_low"), y2="y_high:Q", color=COLOUR),
-        marks.encode(x=x, y=y, tooltip=tips, **charts.LOOK),
+        bars[0].encode(x=of_x("x_low"), x2="x_high:Q", y=y, color=line["color"]),
+        bars[1].encode(x=x, y=of_y("y_low"), y2="y_high:Q", color=line["color"]),
+        marks.encode(x=x, y=y, tooltip=tips, **point),
         names.encode(x=x, y=y, text="label:N"),
     ]
 
@@ -182,26 +162,27 @@ TICKS = [digit * 10**power for power in range(-9, 1) for digit in (1, 2, 5)]
 
 def histogram(section: Section, series: Sequence[Series], identity: str) -> Chart | None:
     """Bars of the share of contexts by JS, one row for every policy that has them."""
-    known_rows = [each for each in series if _total(each.policy)]
-    if not known_rows:
+    histograms = {each.policy.name: each.policy.js_histogram for each in series}
+    totals = {name: sum(count for *_, count in bars) for name, bars in histograms.items()}
+    rows = {name: bars for name, bars in histograms.items() if totals[name]}
+    if not rows:
         return None
-    rows = [replace(each, key=key) for key, each in enumerate(known_rows)]
-    every = [part for each in rows for part in each.policy.js_histogram]
+    every = [part for bars in rows.values() for part in bars]
     digits = decimals([min(end - start for start, end, _ in every)], 2)  # tell the narrowest bins apart
     bins: list[Datum] = [
         {
-            "key": each.key,
+            "policy": name,
             "from": float(start),
             "to": float(end),
-            "base": -float(each.key),
-            "top": -float(each.key) + TALLEST * count / max(many for _, _, many in each.policy.js_histogram),
+            "base": -float(place),
+            "top": -float(place) + TALLEST * count / max(many for *_, many in bars),
             "range": f"{fixed(start, digits)} to {fixed(end, digits)}",
-            "value": count / _total(each.policy),
-            "value_text": percent(count / _total(each.policy)),
+            "value": count / totals[name],
+            "value_text": percent(count / totals[name]),
             "contexts": f"{count:,}",
         }
-        for each in rows
-        for start, end, count in each.policy.js_histogram
+        for place, (name, bars) in enumerate(rows.items())
+        for start, end, count in bars
     ]
     furthest = max(end for _, end, _ in every)
     ticks = [0, *(value for value in TICKS if furthest / 300 < value <= furthest)]
@@ -212,39 +193,33 @@ def histogram(section: Section, series: Sequence[Series], identity: str) -> Char
         # So many ticks are asked for, else the library thins the values.
         axis=alt.Axis(values=ticks, tickCount=100, format="~g", labelOverlap="greedy", labelSeparation=6),
     )
-    said = ", ".join(f"'{-each.key}': {json.dumps(shortened(each.policy.name, 24))}" for each in rows)
+    labels = json.dumps([shortened(name, 24) for name in rows])
     y = alt.Y(
         "base:Q",
         title=None,
         scale=alt.Scale(domain=[-(len(rows) - 1) - 0.04, 1.0 + AIR], nice=False, zero=False),
         axis=alt.Axis(
-            values=[-each.key for each in rows], tickCount=10 * len(rows), labelExpr=f"{{{said}}}['' + datum.value]",
-            labelBaseline="bottom", labelLimit=170, labelOverlap=False,
+            values=[-place for place in range(len(rows))], tickCount=10 * len(rows), labelLimit=170, labelOverlap=False,
+            labelExpr=f"{labels}[-datum.value]", labelBaseline="bottom",
         ),
     )  # fmt: skip
-    bars = charts.styled("bars", "bins", "rect", opacity=0.8, strokeWidth=0.5)
     tips = charts.tips(policy="policy", range="range", value_text="share", contexts="contexts")
-    layers = [bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=COLOUR, tooltip=tips)]
-    data = {"bins": [datum for datum in bins if datum["value"]], "styles": [each.datum for each in rows]}
-    floor = section.floor
+    line, _ = charts.looks(series)
+    drawn_bars = layer("bars", "bins", "rect", opacity=0.8, strokeWidth=0.5)
+    layers = [drawn_bars.encode(x=x, x2="to:Q", y=y, y2="top:Q", color=line["color"], tooltip=tips)]
+    data = {"bins": [datum for datum in bins if datum["value"]]}
+    caption = (
+        "Share of held-out contexts by their divergence from the reference, on a square-root scale; each row is scaled "
+        "to its own tallest bar."
+    )
+    if floor := section.floor:
+        caption += " The floor is the mean divergence between two estimates of the logging policy."
     if floor and known(floor.mean) and floor.mean <= furthest:
         data["floor"] = [{"from": float(floor.mean), "said": _floor_text(section)}]
         layers += [
             layer("floor_rule", "floor", "rule", color=DARK, strokeDash=[5, 4]).encode(x=x),
             words("floor", align="left", dx=6, dy=0).encode(x=x, y=alt.value(0), text="said:N"),
         ]
-    height = round(ROW * (len(rows) + AIR))
     description = f"Histograms of the JS divergence over contexts, one row for each of {len(rows)} policies."
-    caption = (
-        "Share of held-out contexts by their divergence from the reference, on a square-root scale; each row is scaled "
-        "to its own tallest bar."
-    )
-    if floor:
-        caption += " The floor is the mean divergence between two estimates of the logging policy."
-    spec = drawn(layers, data, height=height, description=description)
-    numbers = charts.numbers_of("Share of contexts", "range", rows, bins)
-    return Chart(identity, spec, caption, height, wide=True, numbers=numbers)
-
-
-def _total(policy: PolicyInfo) -> int:
-    return sum(count for _, _, count in policy.js_histogram)
+    spec = drawn(layers, data, height=round(ROW * (len(rows) + AIR)), description=description)
+    return Chart(identity, spec, caption, wide=True, numbers=charts.numbers_of("Share of contexts", "range", bins))
