@@ -413,8 +413,8 @@ def test_one_difference_has_one_interval():
         leads={"click.nDCG@20": SimpleNamespace(best="lpi", second="mle", test=lead)},
     )  # fmt: skip
     section = section_of("", "", [MLE, row("lpi", "lpi_rl", 0.5, 0.12)], main=METRIC)
-    because = _is_better(made, section, section.policies[1]).because
+    because = _is_better(made, section, section.names[1]).because
     assert f"over mle, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}" in because and "all gains shown" in because
     made.baseline = "another"
-    because = _is_better(made, section, section.policies[1]).because
+    because = _is_better(made, section, section.names[1]).because
     assert f"{lead.low:+.4f} to {lead.high:+.4f}" in because and "corrected for 1 columns" in because

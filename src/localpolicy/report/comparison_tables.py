@@ -14,7 +14,7 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
-from localpolicy.report.table import NOTHING, Cell, Column, Mark, Table, best_cell, decimals, known, number
+from localpolicy.report.table import NOTHING, Cell, Column, Mark, Table, best_cell, decimals, known, number, sentences
 
 BETTER = Mark("▲", "better, beyond chance", "up")
 WORSE = Mark("▼", "worse, beyond chance", "down")
@@ -59,7 +59,7 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
     shown = {figure: column for figure, column in columns.items() if any(map(known, _means(section, figure)))}
     foot = []
     if section.logging_value is not None and "true J" in shown:
-        level = Cell.of_interval(section.logging_value, decimals(_means(section, "true J")))
+        level = Cell.of(section.logging_value, decimals(_means(section, "true J")))
         foot = [[Cell("the logging policy μ", value="the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
     note = _page_note(section, shown)
     return side_by_side("Policies side by side", names, shown, lambda *of: _page_cell(section, *of), note, foot)
@@ -77,11 +77,11 @@ def _page_cell(section: Section, policy: str, figure: str, *, marked: bool = Tru
     if figure.startswith("coverage"):
         return Cell.of_share(section.mean(policy, figure))
     if figure == "entropy":
-        return Cell.of_number(section.mean(policy, figure), decimals(_means(section, figure), 3))
+        return Cell.of(section.mean(policy, figure), decimals(_means(section, figure), 3))
     # A difference has as many decimals as the values it comes from.
     digits = decimals(_means(section, "true J" if figure == "true gain" else figure))
     mark = _mark(section, policy, figure) if marked else None
-    return Cell.of_interval(section.figure(policy, figure), digits, mark)
+    return Cell.of(section.figure(policy, figure), digits, mark)
 
 
 def _means(section: Section, figure: str) -> list[float | None]:
@@ -97,34 +97,21 @@ def _mark(section: Section, policy: str, figure: str) -> Mark | None:
 
 
 def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
-    said = ["Intervals of 95 %; a figure without one is exact."]
-    if "true gain" in shown:
-        said.append("Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.")
-    if "SNIPS" in shown:
-        said.append(
-            "Value: what the policy would earn, estimated from the log's propensities; a policy has none where the "
-            "log says too little of it."
-        )
-    if any(section.gains.values()):
-        said.append(
-            f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
-            "p < .05, Holm-corrected over all metrics and policies of this table."
-        )
-    if section.likeliest:
-        said.append(
-            f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
-            "figures beside them: their epochs were chosen by another figure, which raises that figure."
-        )
-    if "JS" in shown and section.floor:
-        said.append("≈: the distance from the reference is within seed noise.")
-    if section.unseen_by_js:
-        said.append(
-            "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it "
-            "hardly sees the order of the first few items. Read it beside the metrics and the likelihood."
-        )
-    if "JS" in shown and section.reference:
-        said.append(f"JS and KL are taken from {section.reference}.")
-    return " ".join(said)
+    return sentences({
+        "Intervals of 95 %; a figure without one is exact.": True,
+        "Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.": "true gain" in shown,
+        "Value: what the policy would earn, estimated from the log's propensities; a policy has none where the log "
+        "says too little of it.": "SNIPS" in shown,
+        f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, p < .05, "
+        "Holm-corrected over all metrics and policies of this table.": any(section.gains.values()),
+        f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
+        "figures beside them: their epochs were chosen by another figure, which raises that figure.": section.likeliest,
+        "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,
+        "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it "
+        "hardly sees the order of the first few items. Read it beside the metrics and the likelihood.":
+            section.unseen_by_js,
+        f"JS and KL are taken from {section.reference}.": "JS" in shown and section.reference,
+    })  # fmt: skip
 
 
 def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
@@ -139,10 +126,10 @@ def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
     def cell(name: str, key: str) -> Cell:
         policy = weighed[name]
         if key == "epoch":
-            return Cell.of_number(policy.selected_epoch, 0)
+            return Cell.of(policy.selected_epoch, 0)
         value = policy.weights.get(key)
         if not key.endswith("_share"):
-            return Cell.of_number(value, decimals([value], 3))
+            return Cell.of(value, decimals([value], 3))
         scarce = key == "effective_share" and value is not None and value < LEAST_EFFECTIVE
         return Cell.of_share(value, SCARCE if scarce else None)
 
@@ -221,27 +208,23 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
 
 
 def _comparison_note(comparison: Comparison) -> str:
-    first = comparison.evaluations[0]
-    seen = ", seen items excluded" if first.settings["exclude_seen"] else ""
-    errors = ", ".join(
-        f"{column} ± {max(evaluation.estimate(column).se for evaluation in comparison.evaluations):.4f}"
-        for column in comparison.columns
-    )
-    parts = [
-        f"Split '{first.settings['split']}', {len(first.scores):,} positions, min_history "
-        f"{first.settings['min_history']}{seen}. Largest standard errors, clustered by sequence: {errors}.",
+    evaluations, settings = comparison.evaluations, comparison.evaluations[0].settings
+    seen = ", seen items excluded" if settings["exclude_seen"] else ""
+    errors = {column: max(each.estimate(column).se for each in evaluations) for column in comparison.columns}
+    names = sorted({one.name for each in evaluations if each.divergence for one in each.divergence.references})
+    floor = "unknown: it needs two mle runs that differ in their seed alone"
+    if names and comparison.floor is not None:
+        floor = f"{comparison.floor.mean:.3f}"
+    return sentences({
+        f"Split '{settings['split']}', {len(evaluations[0].scores):,} positions, min_history "
+        f"{settings['min_history']}{seen}.": True,
+        "Largest standard errors, clustered by sequence: "
+        f"{', '.join(f'{column} ± {error:.4f}' for column, error in errors.items())}.": True,
         "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
-        "(* .05, ** .01, *** .001).",
-    ]
-    measured = [evaluation.divergence for evaluation in comparison.evaluations if evaluation.divergence is not None]
-    if measured:
-        names = sorted({reference.name for each in measured for reference in each.references})
-        floor = "unknown: it needs two mle runs that differ in their seed alone"
-        if comparison.floor is not None:
-            floor = f"{comparison.floor.mean:.3f}"
-        parts.append(f"JS against {', '.join(names)} (noise floor {floor}).")
-    parts += [f"Note: {note}." for note in comparison.notes]
-    return " ".join(parts)
+        "(* .05, ** .01, *** .001).": True,
+        f"JS against {', '.join(names)} (noise floor {floor}).": names,
+        **{f"Note: {note}.": True for note in comparison.notes},
+    })  # fmt: skip
 
 
 def gains_table(comparison: Comparison) -> Table:

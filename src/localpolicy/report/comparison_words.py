@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 
 from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.model.baselines import BASELINES
-from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
-from localpolicy.report.table import decimals, fixed, interval_text, known, percent, short
+from localpolicy.report.contents import Claim, Contents, KeyNumber, Section
+from localpolicy.report.table import decimals, fixed, interval_text, known, percent, sentences, short
 
 TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
@@ -21,17 +22,15 @@ TITLE = "Policies compared"
 
 def comparison_claims(comparison: Comparison, section: Section) -> list[Claim]:
     """The questions to ask before an online test, each with its answer."""
-    best = section.best(section.policies)
+    best = section.best(section.names)
     claims = [_is_better(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
-    claims += [*_seen_by_js(section), *_features(comparison, section), *_alike(comparison)]
-    claims += [_enough_weight(section)] if any(policy.weights for policy in section.policies) else []
-    true = [policy for policy in section.policies if section.figure(policy.name, "true J")]
-    return [*claims, _metric_picks_truth(section, best, true)] if len(true) > 1 else claims
+    claims += [*_seen_by_js(section), *_features(comparison, section), *_alike(comparison), *_enough_weight(section)]
+    return [*claims, *_metric_picks_truth(section, best)]
 
 
-def _is_better(comparison: Comparison, section: Section, best: PolicyInfo) -> Claim:
+def _is_better(comparison: Comparison, section: Section, best: str) -> Claim:
     lead = comparison.leads.get(comparison.main)
-    claim = f"{best.name} is better than the second best in {section.said(section.main)}, beyond chance"
+    claim = f"{best} is better than the second best in {section.metric}, beyond chance"
     if lead is None:
         return Claim(section.main, TESTED, None, claim, "there is no second policy")
     test, family = lead.test, f"{len(comparison.columns)} columns"
@@ -47,8 +46,8 @@ def _is_better(comparison: Comparison, section: Section, best: PolicyInfo) -> Cl
     return Claim(section.main, TESTED, test.sign > 0, claim, because)
 
 
-def _has_moved(section: Section, best: PolicyInfo) -> Claim:
-    js, floor = section.figure(best.name, "JS"), section.floor
+def _has_moved(section: Section, best: str) -> Claim:
+    js, floor = section.figure(best, "JS"), section.floor
     if js is None:
         because = "no reference was given"
     elif floor is None:
@@ -56,43 +55,49 @@ def _has_moved(section: Section, best: PolicyInfo) -> Claim:
     else:
         digits = decimals([js.mean, floor.mean])
         because = f"JS {interval_text(js, digits)}, noise {interval_text(floor, digits)}"
-    claim = f"{best.name} differs from the log by more than seed noise"
-    return Claim("JS", BEYOND, beyond_floor(js, floor), claim, because)
+    return Claim("JS", BEYOND, beyond_floor(js, floor), f"{best} differs from the log by more than seed noise", because)
+
+
+def _kinds(section: Section) -> tuple[list[str], list[str]]:
+    """The simple baselines, and the policies that were trained."""
+    simple = [policy.name for policy in section.policies if policy.objective in BASELINES]
+    return simple, [name for name in section.names if name not in simple]
 
 
 def _beats_simple(section: Section) -> list[Claim]:
-    simple = [policy for policy in section.policies if policy.objective in BASELINES]
-    trained = [policy for policy in section.policies if policy.objective not in BASELINES]
+    simple, trained = _kinds(section)
     if not simple or not trained:
         return []
     strongest = section.best(simple)
-    level = section.decisive(strongest)
-    below = [policy.name for policy in trained if section.decisive(policy) <= level]
-    because = f"{strongest.name} has {section.said(section.main)} {short(level)}"
+    below = [name for name in trained if section.decisive(name) <= section.decisive(strongest)]
+    because = f"{strongest} has {section.metric} {_level(section, strongest)}"
     because += f"; below or level with it: {', '.join(below)}" if below else "; every trained policy is above it"
     claim = "every trained policy ranks above the simple baselines"
     return [Claim(section.main, LARGEST, not below, claim, because)]
 
 
+def _level(section: Section, policy: str) -> str:
+    return short(section.decisive(policy))
+
+
 def _seen_by_js(section: Section) -> list[Claim]:
     """A finding only where JS misleads."""
-    missed = [policy for policy in section.policies if policy.name in section.unseen_by_js]
-    base = _baseline(section)
-    if not missed or base is None:
+    missed = [name for name in section.names if name in section.unseen_by_js]
+    if not missed or section.baseline not in section.names:
         return []
-    js = ", ".join(f"{policy.name} has JS {short(section.mean(policy.name, 'JS'), 2)}" for policy in missed)
+    js = ", ".join(f"{name} has JS {short(section.mean(name, 'JS'), 2)}" for name in missed)
     noise = "" if section.floor is None else f" (noise {short(section.floor.mean, 2)})"
-    ranks = ", ".join(short(section.decisive(policy)) for policy in missed)
+    ranks = ", ".join(_level(section, name) for name in missed)
     because = (
-        f"{js}{noise}, but a {section.said(section.main)} of {ranks} against {short(section.decisive(base))} of "
-        f"{base.name}: JS hardly sees the order of the first few items"
+        f"{js}{noise}, but a {section.metric} of {ranks} against {_level(section, section.baseline)} of "
+        f"{section.baseline}: JS hardly sees the order of the first few items"
     )
     return [Claim("JS", TESTED, False, "JS alone shows which policies resemble the log", because)]
 
 
 def _features(comparison: Comparison, section: Section) -> list[Claim]:
     """Whether what is known of the items helps, where runs with and without it are there."""
-    called = {each.name: policy.name for each, policy in zip(comparison.evaluations, section.policies, strict=True)}
+    called = dict(zip((each.name for each in comparison.evaluations), section.names, strict=True))
     found = []
     for gain in comparison.feature_gains:
         name, other, (main, likelihood) = called[gain.policy], called[gain.against], gain.tests.values()
@@ -100,7 +105,7 @@ def _features(comparison: Comparison, section: Section) -> list[Claim]:
         claim, holds = f"{name} gains by its item features ({', '.join(gain.features)})", 1 in signs and -1 not in signs
         if gain.shuffled:
             claim, holds = f"shuffled among the items, these features bring nothing ({name})", 1 not in signs
-        words = {section.said(section.main): main, "log-likelihood": likelihood}
+        words = {section.metric: main, "log-likelihood": likelihood}
         said = (f"{word} {test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f})" for word, test in words.items())
         because = f"against {other}, without features: {'; '.join(said)}"
         found.append(Claim(f"{section.main}, logp", TESTED, holds, claim, because))
@@ -115,22 +120,27 @@ def _alike(comparison: Comparison) -> list[Claim]:
     return [Claim("settings", "all are equal", False, claim, ". ".join(comparison.notes))]
 
 
-def _enough_weight(section: Section) -> Claim:
+def _enough_weight(section: Section) -> list[Claim]:
     weights = {policy.name: policy.weights for policy in section.policies}
     shares = {name: each["effective_share"] for name, each in weights.items() if "effective_share" in each}
+    if not shares:
+        return []
     few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < LEAST_EFFECTIVE]
     because = f"below it: {', '.join(few)}" if few else f"the least is {min(shares.values()):.0%}"
     claim = f"every policy learned from at least {LEAST_EFFECTIVE:.0%} of the log"
-    return Claim("effective share", f"at least {LEAST_EFFECTIVE:.0%}", not few, claim, because)
+    return [Claim("effective share", f"at least {LEAST_EFFECTIVE:.0%}", not few, claim, because)]
 
 
-def _metric_picks_truth(section: Section, best: PolicyInfo, true: list[PolicyInfo]) -> Claim:
-    top = max(true, key=lambda policy: section.mean(policy.name, "true J") or 0.0)
-    claim = f"{section.said(section.main)} on the log picks the policy that earns most"
-    values = {name: section.figure(name, "true J") for name in (top.name, best.name)}
+def _metric_picks_truth(section: Section, best: str) -> list[Claim]:
+    true = [name for name in section.names if section.figure(name, "true J")]
+    if len(true) < 2:
+        return []
+    top = max(true, key=lambda name: section.mean(name, "true J") or 0.0)
+    values = {name: section.figure(name, "true J") for name in (top, best)}
     digits = decimals([value.mean for value in values.values() if value])
-    because = "; ".join(f"{each.name}: J {interval_text(values[each.name], digits)}" for each in (top, best))
-    return Claim("true J", LARGEST, top.name == best.name, claim, because)
+    because = "; ".join(f"{name}: J {interval_text(values[name], digits)}" for name in (top, best))
+    claim = f"{section.metric} on the log picks the policy that earns most"
+    return [Claim("true J", LARGEST, top == best, claim, because)]
 
 
 # ---------------------------------------------------------------------- the answer
@@ -138,150 +148,127 @@ def _metric_picks_truth(section: Section, best: PolicyInfo, true: list[PolicyInf
 
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     """In words for the person who decides, not for the one who trains."""
-    base, policies = _baseline(section), section.policies
-    simple = [policy for policy in policies if policy.objective in BASELINES]
-    imitators = [candidate.estimates_logging for candidate in comparison.candidates]
-    rivals = [
-        policy
-        for policy, imitates in zip(policies, imitators, strict=True)
-        if not imitates and policy.objective not in BASELINES
-    ]
-    if base is None or not rivals:
+    base, (simple, trained) = section.baseline, _kinds(section)
+    candidates = dict(zip(section.names, comparison.candidates, strict=True))
+    rivals = [name for name in trained if not candidates[name].estimates_logging]
+    if base not in section.names or not rivals:
         return _nothing_to_compare(section)
     best, strongest = section.best(rivals), section.best(simple) if simple else None
-    gain = section.gains.get(best.name, {}).get(section.main)
+    gain = section.gains.get(best, {}).get(section.main)
     if strongest is not None and section.decisive(strongest) > section.decisive(best):
-        levels = [short(section.decisive(each)) for each in (best, strongest)]
         sentence = (
-            f"No trained policy ranks above {strongest.name}, a simple baseline: {section.said(section.main)} "
-            f"{levels[0]} of {best.name} against {levels[1]}."
+            f"No trained policy ranks above {strongest}, a simple baseline: {section.metric} {_level(section, best)} "
+            f"of {best} against {_level(section, strongest)}."
         )
         step = (
-            f"Deploy none of the trained policies yet. Use {strongest.name}, or improve the training (more epochs, a "
-            "wider or tied model), until a trained policy is above it."
+            f"Deploy none of the trained policies yet. Use {strongest}, or improve the training (more epochs, a wider "
+            "or tied model), until a trained policy is above it."
         )
     elif gain is None:
-        sentence = f"Whether {best.name} is better than {base.name}, which imitates the log, cannot be said."
+        sentence = f"Whether {best} is better than {base}, which imitates the log, cannot be said."
         step = "The findings say why, and how to make the two comparable."
     elif gain.sign == 0:
-        sentence = f"No new policy is better than {base.name}, which imitates the log, beyond chance."
+        sentence = f"No new policy is better than {base}, which imitates the log, beyond chance."
         step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
     elif gain.sign < 0:
-        sentence = f"Every new policy is worse than {base.name}, which imitates the log: do not deploy one."
+        sentence = f"Every new policy is worse than {base}, which imitates the log: do not deploy one."
         step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
     else:
-        change = _change(section, best, base, gain)
-        sentence = f"{best.name} is better than {base.name}, which imitates the log: {change}. {_risk(section, best)}"
-        step = _after_gain(comparison, section, best, base)
-    numbers = [_gain_number(section, best, base, gain), _js_number(section, best), _last_number(section, best, base)]
+        change = _change(section, best, gain)
+        sentence = f"{best} is better than {base}, which imitates the log: {change}. {_risk(section, best)}"
+        step = _after_gain(section, best, _gate_command(comparison, candidates[best], candidates[base]))
+    numbers = [_gain_number(section, best, gain), _js_number(section, best), _last_number(section, best)]
     return Contents(TITLE, sentence, numbers=numbers, next_step=step)
 
 
 def _nothing_to_compare(section: Section) -> Contents:
-    best = section.best(section.policies)
-    level = short(section.decisive(best))
-    sentence = f"{best.name} ranks highest, with a {section.said(section.main)} of {level}."
+    best = section.best(section.names)
+    sentence = f"{best} ranks highest, with a {section.metric} of {_level(section, best)}."
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
     return Contents(TITLE, sentence, numbers=[_js_number(section, best)], next_step=step)
 
 
-def _change(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired) -> str:
-    new, old, metric = section.decisive(best), section.decisive(base), section.said(section.main)
+def _change(section: Section, best: str, gain: Paired) -> str:
+    new, old = section.decisive(best), section.decisive(section.baseline)
     if abs(new - old - gain.difference) > 1e-9:  # the gain is another pair of weights', which one figure kept
-        return f"{metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
+        return f"{section.metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
-    return f"{metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
+    return f"{section.metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
 
 
-def _risk(section: Section, best: PolicyInfo) -> str:
-    js = section.figure(best.name, "JS")
-    further = beyond_floor(js, section.floor)
-    if js is None or further is None:
+def _risk(section: Section, best: str) -> str:
+    js = section.figure(best, "JS")
+    further, times = beyond_floor(js, section.floor), times_floor(js, section.floor)
+    if further is None:
         return "How far it moves from the log is not known yet."
     if not further:
         return "It stays as close to the log as a retrained copy would."
-    times = times_floor(js, section.floor)
     if times is None:
         return "It moves away from the log."
     return f"It moves {short(times, 2)} times as far from the log as a retrained copy would."
 
 
-def _after_gain(comparison: Comparison, section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
-    command = _gate_command(comparison, section, best, base)
-    step = f"Ask the gate{command and f' ({command})'}, then test it online on a small share of users."
-    if section.floor is None:
-        step += " Train a second mle seed first, and give it with --against: without it the noise is unknown."
-    if best.weights.get("effective_share", 1.0) < LEAST_EFFECTIVE:
-        step += f" Its weights rest on less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β."
-    return step
+def _after_gain(section: Section, best: str, command: str) -> str:
+    weights = next(policy.weights for policy in section.policies if policy.name == best)
+    return sentences({
+        f"Ask the gate{command and f' ({command})'}, then test it online on a small share of users.": True,
+        "Train a second mle seed first, and give it with --against: without it the noise is unknown.":
+            section.floor is None,
+        f"Its weights rest on less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β.":
+            weights.get("effective_share", 1.0) < LEAST_EFFECTIVE,
+    })  # fmt: skip
 
 
-def _gate_command(comparison: Comparison, section: Section, best: PolicyInfo, base: PolicyInfo) -> str:
+def _gate_command(comparison: Comparison, new: Candidate, base: Candidate) -> str:
     """What can be pasted; empty where one of the two lies in no folder."""
-    policies = (policy.name for policy in section.policies)
-    candidates = dict(zip(policies, comparison.candidates, strict=True))
-    new, against = candidates[best.name], [candidates[base.name], *comparison.references]
-    folders = list(dict.fromkeys(str(each.run.folder) for each in against if each.run is not None))
-    if new.run is None or candidates[base.name].run is None:
+    if new.run is None or base.run is None:
         return ""
-    words = ["lpi", "gate", str(new.run.folder), *(word for folder in folders for word in ("--against", folder))]
+    against = (str(each.run.folder) for each in (base, *comparison.references) if each.run is not None)
+    words = ["lpi", "gate", str(new.run.folder)]
+    words += [word for folder in dict.fromkeys(against) for word in ("--against", folder)]
     words += [] if new.beta is None else ["--beta", f"{new.beta:g}"]
     if new.run.manifest["data"]["digest"] not in comparison.data.digests:
         words += ["--data", str(comparison.data.path)]
     return shlex.join(words)
 
 
-def _gain_number(section: Section, best: PolicyInfo, base: PolicyInfo, gain: Paired | None) -> KeyNumber:
-    name = f"{section.said(section.main)}: {best.name} minus {base.name}"
+def _gain_number(section: Section, best: str, gain: Paired | None) -> KeyNumber:
+    name = f"{section.metric}: {best} minus {section.baseline}"
     if gain is None:
         return KeyNumber("?", name, "No gain is shown: the two cannot be compared. The findings say why.")
-    verdict = "beyond chance" if gain.sign else "may be chance"
     what = "How high the item that people took stands in the list; 1 is always first"
     if section.main == LIKED:
         what = "How well people liked, of what they rated, the item that is ranked first"
-    meaning = (
-        f"{what}. The two are equal at all {gain.n:,} positions."
-        if gain.alike
-        else f"{what}. The difference is {gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
-    )
-    return KeyNumber(f"{gain.difference:+.4f}", name, meaning)
+    verdict = "beyond chance" if gain.sign else "may be chance"
+    found = f"The difference is {gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
+    if gain.alike:
+        found = f"The two are equal at all {gain.n:,} positions."
+    return KeyNumber(f"{gain.difference:+.4f}", name, f"{what}. {found}")
 
 
-def _js_number(section: Section, best: PolicyInfo) -> KeyNumber:
-    name = f"distance of {best.name} from the log (JS)"
-    js = section.mean(best.name, "JS")
+def _js_number(section: Section, best: str) -> KeyNumber:
+    name, js = f"distance of {best} from the log (JS)", section.mean(best, "JS")
     if js is None:
         return KeyNumber("?", name, "It is not known: compare it with an mle run.")
-    noise = (
-        "Only a second mle seed would tell how much of it is noise."
-        if section.floor is None
-        else f"Two mle runs of different seeds differ by {short(section.floor.mean, 2)}: that much is noise."
-    )
+    noise = "Only a second mle seed would tell how much of it is noise."
+    if section.floor is not None:
+        noise = f"Two mle runs of different seeds differ by {short(section.floor.mean, 2)}: that much is noise."
     return KeyNumber(short(js, 2), name, f"0: it shows the same as before; 0.69: nothing in common. {noise}")
 
 
-def _last_number(section: Section, best: PolicyInfo, base: PolicyInfo) -> KeyNumber:
+def _last_number(section: Section, best: str) -> KeyNumber:
     """The true reward, if a simulated world knows it; else how much of the catalogue it shows."""
-    gains = {each.name: gain for each in section.policies if (gain := section.figure(each.name, "true gain"))}
-    if best.name in gains and section.logging_value is not None and section.logging_value.mean:
-        logged = section.logging_value.mean
+    gains = {name: gain for name in section.names if (gain := section.figure(name, "true gain"))}
+    if best in gains and section.logging_value is not None and section.logging_value.mean:
+        shares = {name: f"{gain.mean / section.logging_value.mean:+.0%}" for name, gain in gains.items()}
         top = max(gains, key=lambda name: gains[name].mean)
-        most = "the most of all." if top == best.name else f"{top} earns most: {gains[top].mean / logged:+.0%}."
-        caution = "" if gains[best.name].sign else " (its interval holds 0)"
-        name = f"true reward of {best.name} over the log's policy"
+        most = "the most of all." if top == best else f"{top} earns most: {shares[top]}."
+        caution = "" if gains[best].sign else " (its interval holds 0)"
         meaning = f"The simulated world knows it{caution}; {most}"
-        return KeyNumber(f"{gains[best.name].mean / logged:+.0%}", name, meaning)
-    coverage = f"coverage@{section.lists}"
-    meaning = (
-        f"{base.name} reaches {percent(section.mean(base.name, coverage))}. Far less means that everybody is shown the "
-        "same few items."
-    )
-    name = f"of the catalogue is in some list of {section.lists} of {best.name}"
-    return KeyNumber(percent(section.mean(best.name, coverage)), name, meaning)
-
-
-def _baseline(section: Section) -> PolicyInfo | None:
-    return next((policy for policy in section.policies if policy.name == section.baseline), None)
+        return KeyNumber(shares[best], f"true reward of {best} over the log's policy", meaning)
+    new, old = (percent(section.mean(name, f"coverage@{section.lists}")) for name in (best, section.baseline))
+    meaning = f"{section.baseline} reaches {old}. Far less means that everybody is shown the same few items."
+    return KeyNumber(new, f"of the catalogue is in some list of {section.lists} of {best}", meaning)

@@ -102,12 +102,22 @@ class Section:
         """A figure as people say it: purchase nDCG@20."""
         return self.columns.get(name, name)
 
-    def decisive(self, policy: PolicyInfo) -> float:
+    @property
+    def metric(self) -> str:
+        """The figure that decides, as people say it."""
+        return self.said(self.main)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the policies."""
+        return [policy.name for policy in self.policies]
+
+    def decisive(self, policy: str) -> float:
         """Its figure that decides; a missing one counts as the lowest."""
-        mean = self.mean(policy.name, self.main)
+        mean = self.mean(policy, self.main)
         return mean if mean is not None and math.isfinite(mean) else -math.inf
 
-    def best(self, among: Iterable[PolicyInfo]) -> PolicyInfo:
+    def best(self, among: Iterable[str]) -> str:
         """The policy whose figure that decides is the largest."""
         return max(among, key=self.decisive)
 

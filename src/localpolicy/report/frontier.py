@@ -12,7 +12,7 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.report import charts
 from localpolicy.report.charts import DARK, GREY, Chart, Datum, Series, drawn, layer, shortened, words
 from localpolicy.report.contents import Section
-from localpolicy.report.table import NOTHING, decimals, fixed, interval_text, joined, known, percent
+from localpolicy.report.table import NOTHING, decimals, fixed, interval_text, joined, known, percent, sentences
 
 HEIGHT = 420
 SAID = 6  # names in a caption
@@ -85,16 +85,15 @@ def _caption(section: Section, points: Sequence[Datum]) -> str:
     names = {point["policy"] for point in points}
     left = [shortened(policy.name) for policy in section.policies if policy.name not in names]
     left = left[:SAID] + ([f"{len(left) - SAID} more"] if len(left) > SAID else [])
-    said = {
+    return sentences({
         f"Divergence is taken from {section.reference}.": section.reference,
         "Left of the noise floor JS cannot tell a policy from another seed of the reference; its ranking may still "
         "differ.": section.floor,
         "A line joins the policies of one objective in order of β.": any(point["dial"] for point in points),
         "Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.": True,
         "Names that find no room are left out: point at a mark, or look it up in the table.": len(points) > 12,
-    }
-    missing = [f"Not drawn, because a figure or a divergence is missing: {joined(left)}."] if left else []
-    return " ".join([*(sentence for sentence, holds in said.items() if holds), *missing])
+        f"Not drawn, because a figure or a divergence is missing: {left and joined(left)}.": left,
+    })  # fmt: skip
 
 
 def _bounds(name: str, interval: Interval, figure: str) -> Datum:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from shutil import get_terminal_size
@@ -60,21 +60,17 @@ class Cell:
     code: bool = False  # a path or a digest
 
     @classmethod
-    def of_number(cls, value: float | None, digits: int) -> Cell:
-        """One number."""
-        return cls(fixed(value, digits), value=value if known(value) else None)
+    def of(cls, figure: Interval | float | None, digits: int, mark: Mark | None = None) -> Cell:
+        """A number, or a mean with its interval."""
+        mean, around = (
+            (figure, "") if isinstance(figure, float | int | None) else (figure.mean, range_text(figure, digits))
+        )
+        return cls(fixed(mean, digits), value=mean, around=around, mark=mark) if known(mean) else cls(NOTHING)
 
     @classmethod
     def of_share(cls, value: float | None, mark: Mark | None = None) -> Cell:
         """A share, in per cent."""
-        return cls(percent(value), value=value if known(value) else None, mark=mark)
-
-    @classmethod
-    def of_interval(cls, interval: Interval | None, digits: int, mark: Mark | None = None) -> Cell:
-        """A mean with its interval."""
-        if interval is None or not known(interval.mean):
-            return cls(NOTHING)
-        return cls(fixed(interval.mean, digits), value=interval.mean, around=range_text(interval, digits), mark=mark)
+        return cls(percent(value), value=value, mark=mark) if known(value) else cls(NOTHING)
 
     def plain(self) -> str:
         """For a terminal."""
@@ -290,6 +286,11 @@ def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str
         return NOTHING
     text = f"{interval.mean:{sign}.{digits}f}"
     return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
+
+
+def sentences(said: Mapping[str, object]) -> str:
+    """Those that are to be said, one after the other."""
+    return " ".join(sentence for sentence, holds in said.items() if holds)
 
 
 def joined(names: Iterable[str]) -> str:
