@@ -61,20 +61,16 @@ def all_series(contents: Contents) -> list[list[Series]]:
     objectives = dict.fromkeys(policy.objective for section in contents.sections for policy in section.policies)
     strangers = [name for name in objectives if name not in OBJECTIVES]
     look = OBJECTIVES | dict(zip(strangers, cycle(OTHERS), strict=False))
-    return [[_series(section.policies, policy, look) for policy in section.policies] for section in contents.sections]
+    return [[_series(policy, look, section.policies) for policy in section.policies] for section in contents.sections]
 
 
-def _series(policies: Sequence[PolicyInfo], policy: PolicyInfo, look: Mapping[str, tuple[str, str]]) -> Series:
-    kin = [each.name for each in policies if each.objective == policy.objective]
+def _series(policy: PolicyInfo, look: Mapping[str, tuple[str, str]], beside: Sequence[PolicyInfo]) -> Series:
+    kin = [each.name for each in beside if each.objective == policy.objective]
     (colour, shape), index = look[policy.objective], kin.index(policy.name)
-    tint = 0.9 * index / (len(kin) - 1) if index else 0.0
-    return Series(policy, colour, shape, _tinted(colour, tint), DASHES[index % len(DASHES)])
-
-
-def _tinted(colour: str, share: float) -> str:
-    """`colour` mixed with so much white."""
+    white = 0.9 * index / (len(kin) - 1) if index else 0.0  # mixed into the fill
     parts = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(part + (255 - part) * share):02x}" for part in parts)
+    fill = "#" + "".join(f"{round(part + (255 - part) * white):02x}" for part in parts)
+    return Series(policy, colour, shape, fill, DASHES[index % len(DASHES)])
 
 
 COUNTED = ("epoch", "round")  # fields that are numbers; others are words
@@ -140,20 +136,17 @@ def looks(series: Sequence[Series]) -> tuple[dict[str, Any], dict[str, Any]]:
 def numbers_of(title: str, by: str, values: Sequence[Datum], *, counts: bool = False) -> Table:
     """What a chart draws, as a table: its epochs, rounds, segments or bins down, its policies across."""
     names, steps = (list(dict.fromkeys(datum[field] for datum in values)) for field in ("policy", by))
-    words = any(isinstance(step, str) for step in steps)
+    worded = any(isinstance(step, str) for step in steps)
     rows: list[list[str | Cell]] = []
-    for step in steps if words else sorted(steps):
+    for step in steps if worded else sorted(steps):
         here = {datum["policy"]: datum for datum in values if datum[by] == step}
-        first = Cell(step if words else f"{step:g}", value=step)
-        counted = [next(iter(here.values()))["n"]] if counts else []
-        rows.append([first, *counted, *(_cell(here[name]) if name in here else NOTHING for name in names)])
-    heads = [Column(by, numeric=not words), *([Column("positions")] if counts else [])]
+        rows.append([Cell(step if worded else f"{step:g}", value=step)])
+        rows[-1] += [next(iter(here.values()))["n"]] if counts else []
+        for name in names:
+            text, *around = re.split(r" (?=[±\[])", here[name]["value_text"] if name in here else NOTHING, maxsplit=1)
+            rows[-1].append(Cell(text, value=here.get(name, {}).get("value"), around="".join(around)))
+    heads = [Column(by, numeric=not worded), *([Column("positions")] if counts else [])]
     return Table(f"{title} by {by}", [*heads, *map(Column, names)], rows)
-
-
-def _cell(datum: Datum) -> Cell:
-    text, *around = re.split(r" (?=[±\[])", datum["value_text"], maxsplit=1)
-    return Cell(text, value=datum["value"], around="".join(around))
 
 
 def drawn(

@@ -22,6 +22,7 @@ from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.metrics import AT_K
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
+from localpolicy.report.comparison_tables import groups_at_k
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.page import write_report
@@ -29,8 +30,14 @@ from localpolicy.runs.config import Config
 
 BINS = 60  # of the divergence's histogram
 
-Names = Mapping[str, str]  # what a policy is called on the page, where that is not its run's name
 Bars = Sequence[tuple[float, float, int]]  # of a histogram: from, to, contexts
+
+
+class Names(dict[str, str]):
+    """What a policy is called on the page: its run's name, where nothing else is said."""
+
+    def __missing__(self, name: str) -> str:
+        return name
 
 
 def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
@@ -54,19 +61,18 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
 
 
 def comparison_section(
-    comparison: Comparison, *, names: Names | None = None, base: Path | None = None, titles: Titles | None = None,
-    samples: bool = True,
+    comparison: Comparison, *, names: Mapping[str, str] | None = None, base: Path | None = None,
+    titles: Titles | None = None, samples: bool = True,
 ) -> Section:  # fmt: skip
     """One comparison as a section; runs in the folder `base` are named relative to it."""
-    names, baseline = names or {}, comparison.baseline or ""
+    names, first = Names(names or {}), comparison.evaluations[0]
 
     def named(rows: Iterable[Measurement]) -> list[Measurement]:
-        return [row._replace(policy=names.get(row.policy, row.policy)) for row in rows]
+        return [row._replace(policy=names[row.policy]) for row in rows]
 
-    first = comparison.evaluations[0]
-    named_k = any("@" in column for column in comparison.columns)  # then every k is shown
-    at_k = [f"{group}.{name}" for group in comparison.events or ["all"] for name in AT_K] if named_k else []
-    said = {column: column.replace(".", " ", 1) for column in (*comparison.columns, *first.rewards, *at_k)}
+    def said(columns: Iterable[str]) -> dict[str, str]:
+        return {column: column.replace(".", " ", 1) for column in columns}
+
     section = Section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
@@ -76,15 +82,15 @@ def comparison_section(
         ],
         measurements=named(comparison.measurements),
         segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.main)),
-        columns={column: said[column] for column in (*comparison.columns, *first.rewards)},
-        at_k={column: said[column] for column in at_k},
+        columns=said([*comparison.columns, *first.rewards]),
+        at_k=said(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
         main=comparison.main,
-        gains={names.get(name, name): gains for name, gains in comparison.gains.items()},
-        unseen_by_js=[names.get(name, name) for name in comparison.unseen_by_js],
-        likeliest=[names.get(name, name) for name, pair in comparison.pairs.items() if pair.note],
+        gains={names[name]: gains for name, gains in comparison.gains.items()},
+        unseen_by_js=[names[name] for name in comparison.unseen_by_js],
+        likeliest=[names[name] for name, pair in comparison.pairs.items() if pair.note],
         logging_value=None if first.truth is None else Interval.of(first.truth.logging, 0.0),
         reference=_reference(comparison, names),
-        baseline=names.get(baseline, baseline),
+        baseline=names[comparison.baseline or ""],
         floor=Interval.known(comparison.floor),
         samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
@@ -98,7 +104,7 @@ def comparison_section(
 
 def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> PolicyInfo:
     """Who it is, and what its run says of its training."""
-    info = PolicyInfo(names.get(candidate.name, candidate.name), candidate.origin.objective, js_histogram=bars)
+    info = PolicyInfo(names[candidate.name], candidate.origin.objective, js_histogram=bars)
     run = candidate.run
     if run is None or not run.started:
         return info
@@ -143,9 +149,8 @@ def _histograms(comparison: Comparison) -> list[Bars]:
 
 def _reference(comparison: Comparison, names: Names) -> str:
     said = [
-        f"{names.get(candidate.name, candidate.name)} "
-        f"({candidate.origin.objective}, seed {candidate.origin.seed}, epoch {candidate.origin.epoch})"
-        for candidate in comparison.references
+        f"{names[each.name]} ({each.origin.objective}, seed {each.origin.seed}, epoch {each.origin.epoch})"
+        for each in comparison.references
     ]
     if len(said) > 1:
         return f"the mean over {', '.join(said)}, never of a policy with itself"
@@ -187,7 +192,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
     every = {candidate.name: candidate.run for candidate in (*comparison.candidates, *comparison.references)}
     for name, run in every.items():
         if run is not None and run.started:
-            facts[f"settings of {names.get(name, name)}"] = _changed(run.config)
+            facts[f"settings of {names[name]}"] = _changed(run.config)
     return facts
 
 
@@ -212,27 +217,20 @@ SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
 
 
 def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[SampleLists]:
-    """What μ̂ and the best other policy would show after a few held-out histories."""
-    order = sorted(
-        zip(comparison.evaluations, comparison.candidates, strict=True),
-        key=lambda pair: -pair[0].estimate(comparison.main).mean,
-    )
+    """What μ̂ and the best other policy would show after a few held-out histories, spread over the split."""
     estimates = {reference.name for reference in comparison.references}
-    others = [candidate for _, candidate in order if candidate.name not in estimates]
+    others = [each for each in comparison.candidates if each.name not in estimates and each.run is not None]
+    others.sort(key=lambda each: -comparison[each.name].estimate(comparison.main).mean)
     policies = {
-        names.get(candidate.name, candidate.name): candidate.policy
-        for candidate in [*comparison.references[:1], *[other for other in others if other.run is not None][:1]]
-        if isinstance(candidate.policy, Policy)
+        names[each.name]: each.policy
+        for each in (*comparison.references[:1], *others[:1])
+        if isinstance(each.policy, Policy)
     }
-    split = comparison.evaluations[0].settings["split"]
-    return [_sample(policies, comparison.data, split, index, titles) for index in _long_enough(comparison.data, split)]
-
-
-def _long_enough(data: Prepared, split: str) -> list[int]:
-    """A few sequences with something to read, spread over the split."""
+    data, split = comparison.data, comparison.evaluations[0].settings["split"]
     lengths = np.diff(data[split].offsets)
-    long = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))
-    return [int(index) for index in long[np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]]
+    long = np.flatnonzero(lengths >= min(LISTED + 1, lengths.max(initial=0)))  # with something to read
+    spread = long[np.linspace(0, len(long) - 1, min(SAMPLES, len(long))).astype(int)]
+    return [_sample(policies, data, split, int(index), titles) for index in spread]
 
 
 def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: int, titles: Titles) -> SampleLists:

@@ -191,17 +191,22 @@ def comparison_table(comparison: Comparison) -> Table:
     return side_by_side("Policies compared", names, columns, cell, _comparison_note(comparison))
 
 
+def groups_at_k(comparison: Comparison) -> list[str]:
+    """The groups of positions that are shown at every k: none where no column names a k."""
+    named = any("@" in column for column in comparison.columns)
+    return (comparison.events or ["all"]) if named else []
+
+
 def at_k_tables(comparison: Comparison) -> list[Table]:
     """Every policy at every k, by event, where a column names a k: measured, not tested."""
-    if not any("@" in column for column in comparison.columns):
-        return []
-    groups, rows = comparison.events or ["all"], []
+    groups, rows = groups_at_k(comparison), []
     several = len(groups) > 1
     for group in groups:
         means = [[each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K]
         for evaluation, *figures in zip(comparison.evaluations, *means, strict=True):
-            best = map(best_cell, figures, means)
-            rows.append([evaluation.name, *([group] if several else []), *best])
+            rows.append([evaluation.name, *([group] if several else []), *map(best_cell, figures, means)])
+    if not rows:
+        return []
     heads = ["policy", *(["positions"] if several else []), *AT_K]
     of = "" if several else f", {groups[0]}"
     return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -76,22 +76,6 @@ def whole_ticks(first: float, last: float) -> list[int]:
 RULES = {"logp": "held-out log-likelihood", "-1*return_error": "minus the held-out squared error to the return"}
 WEIGHED = "effective share of the weights"
 
-Reading = Callable[[Mapping[str, Any]], float | None]
-
-
-def selected_by(epoch: Mapping[str, Any]) -> float | None:
-    """The value that competes for the best epoch."""
-    return _number(epoch.get("selected_by"))
-
-
-def read_share(epoch: Mapping[str, Any]) -> float | None:
-    """The weights' effective sample, as a share of positions."""
-    return _number((epoch.get("weights") or {}).get("effective_share"))
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and known(value) else None
-
 
 def curves(series: Sequence[Series], identity: str) -> list[Chart]:
     """One chart per rule (their values are not comparable), the effective share, and a closed form's stages."""
@@ -99,13 +83,13 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
     met: set[tuple[str, str]] = set()
     for policy in (each.policy for each in series):
         whole = StageCurve(policy.curve, policy.selected_epoch, policy.selected_by)
-        rules[policy.selected_by] += _validations(policy.name, whole, selected_by)
-        shares[WEIGHED] += _validations(policy.name, whole, read_share)
+        rules[policy.selected_by] += _validations(policy.name, whole, "selected_by")
+        shares[WEIGHED] += _validations(policy.name, whole, "weights", "effective_share")
         for name, stage in policy.stages.items():
             network = "μ̂" if name == "logging" else name.replace("-", " ")
             title = f"{network}: {RULES.get(stage.selected_by, stage.selected_by)}"
             if policy.digest is None or (title, policy.digest) not in met:  # one run at several β is drawn once
-                stages[title] += _validations(policy.name, stage, selected_by)
+                stages[title] += _validations(policy.name, stage, "selected_by")
             met.add((title, policy.digest or ""))
     drawings: list[Chart] = []
     for title, values in {**rules, **shares, **stages}.items():
@@ -121,27 +105,29 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
     return drawings
 
 
-def _validations(policy: str, trained: StageCurve, reading: Reading) -> list[Datum]:
-    """What `reading` finds at each of them."""
-    best = kept(trained)
-    return [
-        {"policy": policy, "epoch": reached(line), "value": value, "value_text": short(value), "kept": line is best}
-        for line in trained.curve
-        if (value := reading(line)) is not None
-    ]
+def _validations(policy: str, trained: StageCurve, *figure: str) -> list[Datum]:
+    """The figure that lies under these keys at each, and whether its weights were kept.
+
+    Those are of the best validation of the selected epoch, and of the first of equals, as in training.
+    """
+    found: list[Datum] = []
+    rivals = [line for line in trained.curve if line["epoch"] == trained.selected_epoch]
+    kept = max(rivals, key=lambda line: _under(line, "selected_by", default=-math.inf), default=None)
+    for line in trained.curve:
+        epoch, share, value = int(line["epoch"]), line.get("epoch_share"), _under(line, *figure)
+        if known(value):
+            done = epoch if share is None else round(epoch - 1 + float(share), 4)  # within an epoch, so much of it
+            about = {"policy": policy, "epoch": done, "kept": line is kept}
+            found.append({**about, "value": value, "value_text": short(value)})
+    return found
 
 
-def reached(line: Mapping[str, Any]) -> float:
-    """Epochs done at a validation; within an epoch, with the share of it that was done."""
-    epoch, share = int(line["epoch"]), line.get("epoch_share")
-    return epoch if share is None else round(epoch - 1 + float(share), 4)
-
-
-def kept(trained: StageCurve) -> Mapping[str, Any] | None:
-    """The validation whose weights were kept: of its epoch the best, and the first of equals, as in training."""
-    lines = [line for line in trained.curve if line["epoch"] == trained.selected_epoch]
-    values = [-math.inf if (value := selected_by(line)) is None else value for line in lines]
-    return lines[values.index(max(values))] if lines else None
+def _under(line: Mapping[str, Any], *keys: str, default: float = math.nan) -> float:
+    """The finite number that lies under these keys."""
+    value: Any = line
+    for key in keys:
+        value = (value or {}).get(key)
+    return float(value) if isinstance(value, int | float) and known(value) else default
 
 
 # ---------------------------------------------------------------------- round after round
