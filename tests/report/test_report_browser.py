@@ -74,7 +74,7 @@ def test_floor_and_logging_value_are_named(browser: Browser) -> None:
     ("marks", "expected"),
     [
         ("#s1-frontier .points_marks path:nth-child(6)", ["lpi_cb β=0.1", "0.5034", "0.0911", "0.1688 ± 0.0016"]),
-        ("#s1-curves-1 .kept_marks path:nth-child(5)", ["lpi_cb β=0.1", "epoch", "10"]),
+        ("#s1-curves-1 .dots_marks path:nth-child(5)", ["lpi_cb β=0.1", "epoch", "10"]),
         ("#s1-spread .bars_marks path:nth-child(1)", ["mle", "0.000 to 0.020", "%"]),
         ("#s2-rounds-0 .dots_marks path:nth-child(40)", ["lpi_rl β=0.3", "round", "4", "0.3683 ± 0.0070"]),
         ("#s2-segments-1 .dots_marks path:nth-child(1)", ["mle", "repeat", "4,420"]),

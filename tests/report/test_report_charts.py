@@ -174,7 +174,7 @@ def test_epochs_and_rounds_are_counted_once() -> None:
     section = section_of("", "", [row("mle", "mle", curve=curve, rounds=rounds)])
     charts = [lines.curves(drawn(section), "c")[0], lines.round_charts(section, drawn(section), "r")[0]]
     ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]
-    assert ticks == [[[1, 2]] * 3, [[0, 1]] * 3]
+    assert ticks == [[[1, 2]] * 3, [[0, 1]] * 4]
 
 
 def test_what_stands_upright() -> None:
@@ -197,7 +197,7 @@ def test_rules_on_different_scales_have_charts_of_their_own() -> None:
         {each.name for each in section.policies[1:]},
         {each.name for each in section.policies},
     ]
-    kept = {(one["policy"], one["epoch"]) for one in charts[1].spec["datasets"]["kept"]}
+    kept = {(one["policy"], one["epoch"]) for one in charts[1].spec["datasets"]["values"] if one["kept"]}
     assert kept == {(policy.name, policy.selected_epoch) for policy in section.policies[1:]}
 
 
@@ -226,7 +226,7 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own() -> None:
     assert points == [
         [("mle", 1, -1.5)], [("lpi", 1, -2.0), ("lpi", 2, -1.0)], [("lpi", 1, -0.3), ("lpi", 2, -0.4)],
     ]  # fmt: skip
-    assert [one["epoch"] for one in charts[2].spec["datasets"]["kept"]] == [1]
+    assert [one["epoch"] for one in charts[2].spec["datasets"]["values"] if one["kept"]] == [1]
     assert len({chart.identity for chart in charts}) == 3
     assert charts[2].numbers.plain() == [["1", "−0.3000"], ["2", "−0.4000"]]
 
@@ -254,11 +254,11 @@ def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept() 
     for chart in lines.curves(drawn(section), "c"):
         data = chart.spec["datasets"]
         assert [one["epoch"] for one in data["values"] if one["policy"] == "often"] == reached
-        assert [one["epoch"] for one in data["kept"] if one["policy"] == "often"] == [1.6667]
-    assert [one["epoch"] for one in lines.curves(drawn(section), "c")[0].spec["datasets"]["kept"]] == [
-        1.6667,
-        1,
-    ]
+        assert [one["epoch"] for one in data["values"] if one["policy"] == "often" and one["kept"]] == [1.6667]
+    marked = lines.curves(drawn(section), "c")[0].spec
+    assert [one["epoch"] for one in marked["datasets"]["values"] if one["kept"]] == [1.6667, 1]
+    assert marked["layer"][-1]["name"] == "dots"
+    assert marked["layer"][-1]["transform"] == [{"filter": "datum.kept !== false"}], "the others are not marked"
     first, share = (chart.numbers for chart in lines.curves(drawn(section), "c"))
     for table, expected in ((first, values), (share, [line["weights"]["effective_share"] for line in curve])):
         shown = {cells[0].value: cells[1].value for cells in table.body if cells[1].value is not None}

@@ -26,7 +26,7 @@ def _lines(
     share: bool, tip: str, caption: str,
 ) -> Chart:  # fmt: skip
     """One line per policy. By round every point is marked, with its interval; by epoch those that were kept are."""
-    rounds, data = by == "round", {"values": values}
+    rounds = by == "round"
     first, last = (end(datum[by] for datum in values) for end in (min, max))
     domain = (0, max(last, 1)) if rounds else (first, max(last, 2))
     ticks = alt.Axis(values=whole_ticks(domain[0], last), format="d", grid=False)
@@ -37,28 +37,21 @@ def _lines(
     near = alt.selection_point(name="near", on="pointerover", clear="pointerout", fields=["policy"], empty=True)
     faded = alt.condition(near, alt.value(1.0), alt.value(0.18))
     line, point = charts.looks(series)
-    look = {**point, "tooltip": tips, "opacity": faded}
-    lines = layer("lines", "values", "line", strokeWidth=1.8).encode(x=x, y=y, **line, opacity=faded)
-    if rounds:
-        bands = layer("bands", "values", "area", opacity=0.15)
-        dots = layer("dots", "values", "point", aria=True, size=42, filled=True, strokeWidth=1.4, opacity=1)
-        layers = [
-            bands.encode(x=x, y=low, y2="high:Q", color=line["color"]),
-            lines,
-            dots.encode(x=x, y=y, **look).add_params(near),
-        ]
-    else:
-        data["kept"] = [datum for datum in values if datum["kept"]]
-        aims = layer("dots", "values", "point", size=60, opacity=0.001, filled=True)  # to point at
-        chosen = layer("kept", "kept", "point", aria=True, size=70, filled=True, strokeWidth=1.5)
-        layers = [
-            lines,
-            aims.encode(x=x, y=y, color=line["color"], tooltip=tips).add_params(near),
-            chosen.encode(x=x, y=y, **look),
-        ]
+    bands = layer("bands", "values", "area", opacity=0.15)
+    lines = layer("lines", "values", "line", strokeWidth=1.8)
+    aims = layer("aims", "values", "point", size=60, opacity=0.001, filled=True)  # to point at
+    dots = layer(
+        "dots", "values", "point", aria=True, size=42 if rounds else 70, filled=True, strokeWidth=1.4, opacity=1
+    )
+    layers = [
+        *([bands.encode(x=x, y=low, y2="high:Q", color=line["color"])] if rounds else []),
+        lines.encode(x=x, y=y, **line, opacity=faded),
+        aims.encode(x=x, y=y, color=line["color"], tooltip=tips).add_params(near),
+        dots.encode(x=x, y=y, **point, tooltip=tips, opacity=faded).transform_filter("datum.kept !== false"),
+    ]
     extent = f"{last} rounds" if rounds else f"{last:g} epochs at most"
     description = f"Lines of {title} by {by}, {len({datum['policy'] for datum in values})} policies, {extent}."
-    spec = drawn(layers, data, height=HEIGHT, description=description)
+    spec = drawn(layers, {"values": values}, height=HEIGHT, description=description)
     return Chart(identity, spec, caption, title, numbers=charts.numbers_of(title, by, values))
 
 
@@ -179,13 +172,13 @@ def rounds_picture(contents: Contents, figures: Iterable[str]) -> str:
     drawings = {chart.title: chart.spec for chart in round_charts(section, series, "")}
     panels: list[dict[str, Any]] = []
     for name in figures:
-        for part in drawings[name]["layer"]:
-            for pointed in ("name", "data", "params"):  # nothing can be pointed at in a picture, and nothing fades
-                part.pop(pointed, None)
+        layers = [part for part in drawings[name]["layer"] if part["name"] != "aims"]
+        for part in layers:  # nothing can be pointed at in a picture, and nothing fades
+            del part["name"], part["data"]
             part["encoding"].pop("opacity", None)
         data = {"values": drawings[name]["datasets"]["values"]}
         width, height = PICTURE
-        panels.append({"title": name, "data": data, "layer": drawings[name]["layer"], "width": width, "height": height})
+        panels.append({"title": name, "data": data, "layer": layers, "width": width, "height": height})
     whole = {
         "$schema": alt.SCHEMA_URL,
         "hconcat": [*panels, _picture_legend(series)],

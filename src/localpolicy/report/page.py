@@ -113,8 +113,9 @@ def report_page(contents: Contents) -> str:
     drawn = enumerate(zip(contents.sections, all_series(contents), strict=True), start=1)
     parts = [_drawn(section, series, f"s{index}") for index, (section, series) in drawn]
     specs = _embedded({chart.identity: chart.spec for part in parts for chart in part["charts"]})
-    values = {"title": contents.title, "contents": contents, "parts": parts}
-    return render("report.html", **values, specs=specs, library=_script(library())) + "\n"
+    script = library().replace("</script", "<\\/script").replace("<!--", "<\\!--")  # cannot end its element
+    values = {"title": contents.title, "contents": contents, "parts": parts, "specs": specs, "library": script}
+    return render("report.html", **values) + "\n"
 
 
 def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:
@@ -158,8 +159,3 @@ def _embedded(content: object) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _script(code: str) -> str:
-    """Code that cannot end the script element it stands in."""
-    return code.replace("</script", "<\\/script").replace("<!--", "<\\!--")
