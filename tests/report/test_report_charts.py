@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -58,6 +59,28 @@ def test_the_dial_is_drawn_in_order_of_beta() -> None:
     assert dial["encoding"]["order"]["field"] == "beta" and dial["transform"] == [{"filter": "datum.dial"}]
     found = sorted(joined_up, key=lambda one: one["beta"])
     assert [(one["x"], one["y"]) for one in found] == [points[beta] for beta in (0.1, 0.3, 1.0)]
+
+
+@pytest.mark.parametrize(("betas", "joined_up"), [((0.3, 0.3), False), ((0.3, None), False), ((0.3, 1.0), True)])
+def test_a_dial_joins_policies_of_different_beta(betas: tuple[float | None, ...], joined_up: bool) -> None:
+    figures = {"truth": Interval.of(0.2, 0.01), "js": Interval.of(0.01, 0.0)}
+    section = section_of("", "", [row(str(place), "lpi_cb", beta, **figures) for place, beta in enumerate(betas)])
+    chart = dots.frontier(section, drawn(section), "f")
+    assert [one["dial"] for one in chart.spec["datasets"]["points"]] == [joined_up] * 2
+    assert ("dials" in [layer["name"] for layer in chart.spec["layer"]]) == joined_up
+    assert ("A line joins the policies" in chart.caption) == joined_up
+
+
+def test_there_is_room_for_the_floor_and_the_level_of_the_log() -> None:
+    figures = {"truth": Interval(0.2, 0.1, 0.3), "js": Interval(0.01, 0.0, 0.02)}
+    beside = {"floor": Interval(0.4, 0.3, 0.5), "logging_value": Interval(0.7, 0.6, 0.9)}
+    for said, right, top in (({}, 0.02, 0.3), (beside, 0.5, 0.9)):
+        section = section_of("", "", [row("mle", "mle", **figures)], **said)
+        layers = {layer["name"]: layer for layer in dots.frontier(section, drawn(section), "f").spec["layer"]}
+        x, y = (layers["points"]["encoding"][channel]["scale"]["domain"] for channel in ("x", "y"))
+        assert x == pytest.approx([0.0, 1.1 * right])
+        assert y == pytest.approx([0.1 - 0.12 * (top - 0.1), top + 0.12 * (top - 0.1)])
+        assert ("floor_rule" in layers) == ("level_rule" in layers) == bool(said)
 
 
 def test_lines_without_points_are_not_drawn() -> None:
@@ -175,6 +198,8 @@ def test_epochs_and_rounds_are_counted_once() -> None:
     charts = [lines.curves(drawn(section), "c")[0], lines.round_charts(section, drawn(section), "r")[0]]
     ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]
     assert ticks == [[[1, 2]] * 3, [[0, 1]] * 4]
+    scales = [chart.spec["layer"][0]["encoding"]["x"]["scale"]["domain"] for chart in charts]
+    assert scales == [[1, 2], [0, 1]]
 
 
 def test_what_stands_upright() -> None:
@@ -301,11 +326,12 @@ def test_colours_follow_objectives_everywhere() -> None:
 def test_a_chart_draws_policies_as_their_series_say() -> None:
     section = store()
     series = drawn(section)
-    (dots_layer,) = (one for one in lines.round_charts(section, series, "r")[0].spec["layer"] if one["name"] == "dots")
-    for channel, style in (("fill", "fill"), ("stroke", "colour"), ("shape", "shape")):
-        drawn_as = dots_layer["encoding"][channel]
+    layers = {one["name"]: one["encoding"] for one in lines.round_charts(section, series, "r")[0].spec["layer"]}
+    styles = {"fill": "fill", "stroke": "colour", "shape": "shape", "color": "colour", "strokeDash": "dash"}
+    for channel, style in styles.items():
+        drawn_as = layers["dots" if channel in layers["dots"] else "lines"][channel]
         assert drawn_as["field"] == "policy" and drawn_as["legend"] is None
-        expected = {each.policy.name: getattr(each, style) for each in series}
+        expected = {each.policy.name: json.loads(json.dumps(getattr(each, style))) for each in series}
         assert dict(zip(drawn_as["scale"]["domain"], drawn_as["scale"]["range"], strict=True)) == expected
 
 

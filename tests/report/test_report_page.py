@@ -159,6 +159,33 @@ def test_numbers_behind_the_charts_are_there(usual_page: Path) -> None:
         assert shown["positions"].text == f"{part.n:,}"
 
 
+def test_a_legend_names_the_policies_that_are_drawn(light: Light) -> None:
+    curve = [{"epoch": epoch, "selected_by": 0.1 * epoch} for epoch in (1, 2)]
+    page = parse(light(one(row("trained", "mle", curve=curve), row("simple", "popularity"), row("empty", "mle"))))
+    (legend,) = (each for each in page.all("ul") if each.attributes.get("class") == "legend")
+    assert [each.text for each in legend.all("li")] == ["trained"]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({}, ""),
+        ({"reference": "mle-1"}, "JS and KL are taken from mle-1."),
+        ({"floor": Interval.of(0.1, 0.0)}, "≈: the distance from the reference is within seed noise."),
+        ({"likeliest": ["a", "b"]}, "Marks of a, b are of the weights of the best held-out likelihood"),
+        ({"unseen_by_js": ["a"]}, "≈!: within seed noise by JS"),
+    ],
+    ids=["nothing", "reference", "floor", "likeliest", "unseen"],
+)
+def test_the_note_says_what_there_is_to_say(said: dict[str, Any], words: str, light: Light) -> None:
+    text = light(one(row("a", "mle", js=Interval.of(0.1, 0.01)), **said)).read_text()
+    note = re.search(r'<p class="below">(Intervals of 95 %;.*?)</p>', text)
+    assert note is not None
+    starts = ["JS and KL", "≈: ", "Marks of", "≈!: ", "Gain:", "Value:", "Metrics:"]
+    assert [start for start in starts if start in note[1]] == [start for start in starts if words.startswith(start)]
+    assert words in note[1]
+
+
 def marks(cell: Element) -> list[str]:
     return [one.text[0] for one in cell.all("span") if "mark" in str(one.attributes.get("class")).split()]
 

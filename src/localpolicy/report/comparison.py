@@ -18,7 +18,7 @@ from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.estimate import Interval, Measurement, as_json
+from localpolicy.measure.estimate import Interval, Measurement, as_json, sequences_of
 from localpolicy.measure.metrics import AT_K
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
@@ -158,23 +158,17 @@ def _reference(comparison: Comparison, names: Names) -> str:
 
 
 def _about(comparison: Comparison) -> str:
-    data, first = comparison.data, comparison.evaluations[0]
-    sequences = len(np.unique(first.scores.sequence))
-    seen = " Items that a sequence held before are never shown." if first.settings["exclude_seen"] else ""
-    return (
-        f"A log of {data.kind}{_dates(data)}: {len(data):,} sequences over {data.n_items:,} items. Measured on "
-        f"{len(first.scores):,} positions of {sequences:,} sequences that no policy was trained on, over the "
-        f"whole catalogue.{seen}"
-    )
-
-
-def _dates(data: Prepared) -> str:
-    """The days that the log spans, where it has times."""
+    data, measured = comparison.data, comparison.evaluations[0]
     dates = data.manifest.get("dates") or {}
     first, last = (str(dates.get(end) or "")[:10] for end in ("first", "last"))
-    if not (first and last):
-        return ""
-    return f" of {first}" if first == last else f" from {first} to {last}"
+    days = f" of {first}" if first == last else f" from {first} to {last}"
+    sequences = sequences_of(measured.scores.sequence)
+    seen = " Items that a sequence held before are never shown." if measured.settings["exclude_seen"] else ""
+    return (
+        f"A log of {data.kind}{days if first and last else ''}: {len(data):,} sequences over {data.n_items:,} items. "
+        f"Measured on {len(measured.scores):,} positions of {sequences:,} sequences that no "
+        f"policy was trained on, over the whole catalogue.{seen}"
+    )
 
 
 def _facts(comparison: Comparison, names: Names) -> dict[str, str]:

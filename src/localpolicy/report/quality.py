@@ -51,13 +51,12 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
 
 def counts_table(data: Prepared) -> Table:
     """Sequences and events of each split."""
-    counts = data.manifest["counts"]
+    every = {**data.manifest["splits"], "all": data.manifest["counts"]}
     rows = [
-        (name, f"{split['sequences']:,}", *(f"{split['events'][event]:,}" for event in data.events))
-        for name, split in data.manifest["splits"].items()
+        (name, f"{each['sequences']:,}", *(f"{each['events'][event]:,}" for event in data.events))
+        for name, each in every.items()
     ]
-    total = ("all", f"{counts['sequences']:,}", *(f"{counts['events'][event]:,}" for event in data.events))
-    return Table(f"{data.kind}: {counts['items']:,} items", ("split", "sequences", *data.events), [*rows, total])
+    return Table(f"{data.kind}: {every['all']['items']:,} items", ("split", "sequences", *data.events), rows)
 
 
 def _findings(data: Prepared, quality: Quality) -> Table:

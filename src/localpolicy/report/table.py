@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import rich.table
 
-    from localpolicy.measure.estimate import Interval
+    from localpolicy.measure.estimate import Estimate, Interval
 
 NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
@@ -204,16 +204,6 @@ def latex_text(text: str) -> str:
     return _SPECIAL.sub(lambda mark: _LATEX[mark[0]], text)
 
 
-# ---------------------------------------------------------------------- cells
-
-
-def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
-    """A number, bold where it is the largest of its column as shown. Ties are all largest; a single value is not."""
-    others = [other for other in column if other == other]
-    best = len(others) > 1 and value == value and number(value, digits) == number(max(others), digits)
-    return Cell(number(value, digits), best, stars)
-
-
 # ---------------------------------------------------------------------- numbers: a dash where there is none
 
 
@@ -270,9 +260,11 @@ def interval_text(interval: Interval | None, digits: int | None = None) -> str:
     return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
 
 
-def number(value: float | None, digits: int = 4) -> str:
-    """0.1234 for a terminal; a dash where there is none."""
-    return NOTHING if value is None or value != value else f"{value:.{digits}f}"
+def number(value: float | Estimate | None, digits: int = 4) -> str:
+    """0.1234 for a terminal, and an estimate with its standard error; a dash where there is none."""
+    if value is None or value != value:
+        return NOTHING
+    return with_error(value.mean, value.se, digits) if isinstance(value, tuple) else f"{value:.{digits}f}"
 
 
 def with_error(value: float, se: float, digits: int = 4) -> str:
@@ -291,6 +283,13 @@ def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str
 def sentences(said: Mapping[str, object]) -> str:
     """Those that are to be said, one after the other."""
     return " ".join(sentence for sentence, holds in said.items() if holds)
+
+
+def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
+    """A number, bold where it is the largest of its column as shown. Ties are all largest; a single value is not."""
+    others = [other for other in column if other == other]
+    best = len(others) > 1 and value == value and number(value, digits) == number(max(others), digits)
+    return Cell(number(value, digits), best, stars)
 
 
 def joined(names: Iterable[str]) -> str:

@@ -47,18 +47,14 @@ def ranking_table(evaluation: Evaluation) -> Table:
 def share_with_error(value: Estimate) -> str:
     """0.1234 ± 0.0012; where the standard error is 0, an exact interval instead: 0.0000 (0 to 0.35)."""
     if value.n == 0 or value.se > 0:
-        return with_error(value.mean, value.se)
+        return number(value)
     interval = value.within_unit()
     return f"{number(value.mean)} ({interval.low:.2g} to {interval.high:.2g})"
 
 
 def policy_table(evaluation: Evaluation) -> Table:
     """Logged reward, coverage, entropy and popularity."""
-    rows = [
-        [name, with_error(value.mean, value.se) if isinstance(value, Estimate) else number(value)]
-        for name, value in evaluation.figures.items()
-        if "." not in name
-    ]
+    rows = [[name, number(value)] for name, value in evaluation.figures.items() if "." not in name]
     note = "popularity@K: mean count of a shown item over that of a logged one."
     if evaluation.imputation is not None:
         note += (
@@ -79,7 +75,7 @@ def divergence_table(divergence: Divergence) -> Table:
     if divergence.floor_js is not None and divergence.floor_kl is not None:
         floors = divergence.floor_js.overall, divergence.floor_kl.overall
         measured["noise floor: references among themselves"] = floors
-    rows = [[name, *(with_error(each.mean, each.se) for each in both)] for name, both in measured.items()]
+    rows = [[name, *map(number, both)] for name, both in measured.items()]
     spread = divergence.js.quantiles
     note = f"In nats, JS <= 0.693. JS over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
     if divergence.above_floor is not None:
@@ -140,6 +136,9 @@ def truth_table(truth: Truth) -> Table:
 # ---------------------------------------------------------------------- a finished run
 
 
+WEIGHED = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
+
+
 def run_table(run: Run) -> Table:
     """The selected epoch, its losses and weights, and the digest of the weights."""
     manifest, last = run.manifest, run.selected_metrics()
@@ -149,18 +148,12 @@ def run_table(run: Run) -> Table:
         (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
         ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
-        *_weights(last["weights"]),
+        *((title, f"{last['weights'][name]:.1%}") for name, title in WEIGHED.items() if name in last["weights"]),
         *_improvement(manifest.get("improvement")),
         *_beginnings(manifest),
         ("sha256 of policy.safetensors", manifest["policy_sha256"]),
     ]
     return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], rows)
-
-
-def _weights(weights: dict[str, float]) -> list[tuple[str, str]]:
-    """How training weighed the log; empty for the closed form, which has no weights."""
-    shown = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
-    return [(title, f"{weights[name]:.1%}") for name, title in shown.items() if name in weights]
 
 
 def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
