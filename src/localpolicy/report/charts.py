@@ -73,7 +73,6 @@ def _series(policy: PolicyInfo, look: Mapping[str, tuple[str, str]], beside: Seq
     return Series(policy, colour, shape, fill, DASHES[index % len(DASHES)])
 
 
-COUNTED = ("epoch", "round")  # fields that are numbers; others are words
 LABEL_LIMIT = 30  # characters of a name drawn beside its point
 SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
 NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
@@ -174,7 +173,7 @@ def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
 
 def tips(**titles: str) -> list[alt.Tooltip]:
     """What is shown of a point: the title of each field of its row."""
-    return [alt.Tooltip(f"{name}:{'Q' if name in COUNTED else 'N'}", title=said) for name, said in titles.items()]
+    return [alt.Tooltip(f"{name}:N", title=said) for name, said in titles.items()]
 
 
 def bar(figure: Interval, name: str, axis: str = "") -> Datum:

@@ -193,15 +193,13 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
 def _changed(config: Config) -> str:
     """The objective, and the settings that are not the defaults."""
     groups = {group: getattr(config, group) for group in Config.model_fields if group != "auto"}
-    return ", ".join(
-        [f"objective.name={config.objective.name}"]
-        + [
-            f"{group}.{key}={getattr(settings, key)}"
-            for group, settings in groups.items()
-            for key, field in type(settings).model_fields.items()
-            if key != "name" and getattr(settings, key) != field.get_default(call_default_factory=True)
-        ]
-    )
+    changed = [
+        f"{group}.{key}={getattr(settings, key)}"
+        for group, settings in groups.items()
+        for key in settings.model_dump(exclude_defaults=True)
+        if key != "name"
+    ]
+    return ", ".join([f"objective.name={config.objective.name}", *changed])
 
 
 # ---------------------------------------------------------------------- what μ̂ and π would show

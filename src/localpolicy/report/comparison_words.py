@@ -262,8 +262,8 @@ def _js_number(section: Section, best: str) -> KeyNumber:
 def _last_number(section: Section, best: str) -> KeyNumber:
     """The true reward, if a simulated world knows it; else how much of the catalogue it shows."""
     gains = {name: gain for name in section.names if (gain := section.figure(name, "true gain"))}
-    if best in gains and section.logging_value is not None and section.logging_value.mean:
-        shares = {name: f"{gain.mean / section.logging_value.mean:+.0%}" for name, gain in gains.items()}
+    shares = {name: f"{share:+.0%}" for name in gains if (share := section.true_share(name)) is not None}
+    if best in shares:
         top = max(gains, key=lambda name: gains[name].mean)
         most = "the most of all." if top == best else f"{top} earns most: {shares[top]}."
         caution = "" if gains[best].sign else " (its interval holds 0)"

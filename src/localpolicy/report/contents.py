@@ -98,6 +98,11 @@ class Section:
         figure = self.figure(policy, name)
         return None if figure is None else figure.mean
 
+    def true_share(self, policy: str) -> float | None:
+        """What it truly earns beyond the logging policy, as a share of what that earns."""
+        gain, level = self.mean(policy, "true gain"), self.logging_value
+        return None if gain is None or level is None or not level.mean else gain / level.mean
+
     def said(self, name: str) -> str:
         """A figure as people say it: purchase nDCG@20."""
         return self.columns.get(name, name)

@@ -143,17 +143,16 @@ class Table:
         wide = [max(len(line[index]) for line in lines) + GAP for index in range(len(heads))]
         if sum(wide) + GAP <= width or not all(column.numeric for column in heads[1:]):
             return [self]
-        parts: list[list[int]] = [[]]
+        parts: list[list[int]] = [[0]]
         for index in range(1, len(heads)):
-            if parts[-1] and wide[0] + sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
-                parts.append([])
+            if len(parts[-1]) > 1 and sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
+                parts.append([0])
             parts[-1].append(index)
         tables = []
         for part in parts:
-            kept = (0, *part)
-            rows, foot = ([[row[index] for index in kept] for row in each] for each in (self.body, self.foot))
             title, note = self.title if part is parts[0] else "", self.note if part is parts[-1] else ""
-            tables.append(Table(title, [heads[index] for index in kept], rows, note, foot))
+            rows, foot = ([[row[index] for index in part] for row in each] for each in (self.body, self.foot))
+            tables.append(Table(title, [heads[index] for index in part], rows, note, foot))
         return tables
 
     def __str__(self) -> str:
