@@ -20,11 +20,11 @@ import pyarrow.parquet as pq
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.measure.candidates import open_run, window_of
-from localpolicy.measure.opening import refuse_incomparable
 from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.opening import refuse_incomparable
 from localpolicy.measure.summary import Scores, groups, values_of
 from localpolicy.measure.truth import true_value
 from localpolicy.model.newer_catalogue import device_of

@@ -1,7 +1,7 @@
 """What an improved policy is on: how far its critics are to be believed, and which β.
 
-On validation sequences that chose no epoch. The slope (see `training.critic_quality`) comes first; at 0 the policy stays
-at μ̂. β is given, or chosen:
+On validation sequences that chose no epoch. The slope (see `training.critic_quality`) comes first; at 0 the policy
+stays at μ̂. β is given, or chosen:
 
 - with logged propensities: the largest lower confidence bound of the value among μ̂ (β = ∞) and a grid of multiples of
   the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
