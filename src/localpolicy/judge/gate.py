@@ -44,6 +44,10 @@ THE_LOG = "log"  # names the policy that wrote an impression log, known by its p
 # that earns more by moving away ranks these items lower: where the value decides, the two rules contradict each other.
 BY_RANK = ("gain", "other events", "segments")
 DAY = 86_400_000  # ms
+ONE_RUN = Question(
+    "nothing", "they are one trained run, extended by items that this log never showed: on its rows they are the same"
+)
+TWO_SEEDS = Question("nothing", "they are two seeds of one recipe on the same data, and differ by chance alone")
 
 
 def gate(
@@ -124,13 +128,11 @@ def gate(
 
 def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:
     """What the log is asked: what it can answer, or what the rules name."""
-    same = deployed is not None and extended(candidate, deployed)
-    if same and candidate.run is not None and candidate.run.manifest["data"]["digest"] in data.digests:
-        why = "they are one trained run, extended by items that this log never showed: on its rows they are the same"
-        return Question("nothing", why)
-    if deployed is not None and not same and two_seeds(candidate, deployed):
-        why = "they are two seeds of one recipe on the same data, and differ by chance alone"
-        return Question("nothing", why)
+    if deployed is not None and extended(candidate, deployed):
+        if candidate.run is not None and candidate.run.manifest["data"]["digest"] in data.digests:
+            return ONE_RUN
+    elif deployed is not None and two_seeds(candidate, deployed):
+        return TWO_SEEDS
     question = question_of(data, split)
     if deployed is None and question.kind not in ("value", "nothing"):
         raise RunError(
