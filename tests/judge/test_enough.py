@@ -56,6 +56,9 @@ def test_the_interval_beside_none_loses_holds_0(shift):
     values["worst"] = (rng.normal(0, 1, 300) - shift, np.zeros(300), clusters)
     check = gate_ranks._no_loss("segments", values, 0.0, GateRules(), nothing="")
     assert (check.outcome == "yes") == (shift == 0.13) == (check.high > 0)
+    generous = gate_ranks._no_loss("segments", values, 0.5, GateRules(), nothing="")
+    assert generous.outcome == "yes" and generous.value == pytest.approx(check.value), "what is lost, not what is left"
+    assert generous.low < generous.value < generous.high < 0.5
 
 
 def test_no_more_is_asked_for_than_there_is(monkeypatch):
