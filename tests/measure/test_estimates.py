@@ -43,6 +43,7 @@ def test_nothing_gives_nan_and_json_null():
     empty = mean_estimate(np.empty(0), np.empty(0))
     assert empty.n == 0 and math.isnan(empty.mean)
     assert as_json(empty) == {"mean": None, "se": None, "n": 0, "plain_se": None}
+    assert all(math.isnan(end) for end in (empty.within_unit().low, empty.within_unit().high))
     assert quantiles(np.arange(101.0))["q95"] == 95.0
 
 
@@ -62,8 +63,18 @@ def test_paired_t_test_is_scipys():
 def test_equal_sequences_of_equal_length_are_tested_on_their_means():
     rng = np.random.default_rng(4)
     first, second, clusters = rng.normal(size=60), rng.normal(size=60), np.repeat(np.arange(12), 5)
-    means = (first - second).reshape(12, 5).mean(1)
-    assert paired(first, second, clusters).p == pytest.approx(stats.ttest_1samp(means, 0.0).pvalue)
+    means, found = (first - second).reshape(12, 5).mean(1), paired(first, second, clusters)
+    assert found.p == pytest.approx(stats.ttest_1samp(means, 0.0).pvalue)
+    assert found.plain_p == pytest.approx(stats.ttest_rel(first, second).pvalue), "over positions, as in the paper"
+    assert found.p != pytest.approx(found.plain_p, rel=1e-3)
+
+
+def test_an_interval_of_a_share_stays_within_0_and_1():
+    rare, common = (
+        mean_estimate(np.array(hits, float), np.arange(40)).within_unit() for hits in ([1] + [0] * 39, [0] + [1] * 39)
+    )
+    assert rare.low == 0.0 < rare.high == pytest.approx(rare.mean + 1.96 * math.sqrt(0.025 * 0.975 / 39))
+    assert common.high == 1.0 > common.low == pytest.approx(1 - rare.high)
 
 
 def test_equal_policies_do_not_differ():

@@ -25,7 +25,7 @@ from localpolicy.measure.estimators import (
     skewed,
     smoothed_lower_bound,
 )
-from localpolicy.measure.off_policy import off_policy, value_bounds
+from localpolicy.measure.off_policy import off_policy, value_bounds, value_of_scores
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 
 LOGS, SIZE = 400, 500  # logs of decisions each; 400 give a standard error of 1.1 % on a coverage of 95 %
@@ -337,6 +337,8 @@ def test_decisions_come_from_logged_or_estimated_propensities():
     estimated = decisions(made, propensities="mle")
     assert estimated is not None
     np.testing.assert_allclose(estimated.weight, [1.0, 0.5, 0.25])
+    valued = {name: value_of_scores(made, propensities=name) for name in (None, "mle")}
+    assert [found.propensities for found in valued.values() if found is not None] == ["logged", "mle"]
     with pytest.raises(DataError, match="did you mean 'mle'"):
         decisions(made, propensities="mlee")
 
