@@ -70,9 +70,8 @@ def test_equal_sequences_of_equal_length_are_tested_on_their_means():
 
 
 def test_an_interval_of_a_share_stays_within_0_and_1():
-    rare, common = (
-        mean_estimate(np.array(hits, float), np.arange(40)).within_unit() for hits in ([1] + [0] * 39, [0] + [1] * 39)
-    )
+    hits = np.eye(1, 40)[0]  # 1 of 40
+    rare, common = (mean_estimate(each, np.arange(40)).within_unit() for each in (hits, 1 - hits))
     assert rare.low == 0.0 < rare.high == pytest.approx(rare.mean + 1.96 * math.sqrt(0.025 * 0.975 / 39))
     assert common.high == 1.0 > common.low == pytest.approx(1 - rare.high)
 
