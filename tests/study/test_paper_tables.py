@@ -159,6 +159,12 @@ def test_claims_are_judged_by_the_figures(made):
     most = next(one for claim, one in found.items() if claim.startswith("LPI has the largest"))
     won = sum(lead.best == "LPI" for lead in table.leads.values())
     assert most.holds == (won > 6) and most.because.startswith(f"{won} of 12")
+    worst = next(one for claim, one in found.items() if claim.startswith("IPS-PG"))
+    lowest = [min(table.rows, key=lambda row: row.estimate(name).mean).key for name in METRICS].count("ips_pg")
+    furthest = max(table.rows, key=lambda row: row.estimate("JS").mean)
+    assert worst.holds == (lowest == 12 and furthest.key == "ips_pg")
+    said = f"lowest in {lowest} of 12 columns; furthest: {furthest.name} at JS {furthest.estimate('JS').mean:.3f}"
+    assert worst.because == said
     far = next(one for claim, one in found.items() if "another seed" in claim)
     floor = table.floor["test"]
     distances = [row.estimate("JS") for row in table.rows[1:]]

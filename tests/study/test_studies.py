@@ -130,7 +130,9 @@ def test_a_process_is_sent_the_study_without_its_data(shop, tmp_path):
     """It opens the data set by its folder."""
     sent = pickle.dumps(Study(shop, tmp_path / "out"))
     assert len(sent) < min(file.stat().st_size for file in shop.path.glob("train/item.npy"))
-    assert pickle.loads(sent).work(Group([arm("one")])) == [("measured", "")]
+    (towers := tmp_path / "towers").mkdir()
+    assert pickle.loads(sent).work(Group([arm("one")], towers)) == [("measured", "")]
+    assert not towers.exists(), "what its arms shared goes with the last of them"
     assert Study(shop, tmp_path / "out").measure([arm("one")]).keys() == {"one"}
 
 

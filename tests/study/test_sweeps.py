@@ -28,7 +28,7 @@ from localpolicy.report.table import interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.measured import Pooled, best_within
-from localpolicy.study.settings import axes, optuna_search
+from localpolicy.study.settings import axes, grid, optuna_search
 from localpolicy.study.sweep import sweep
 from localpolicy.training.train import train
 
@@ -372,6 +372,19 @@ def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
     page, picture = draw(found, tmp_path)
     assert "± ?" in page.read_text()
     assert picture.read_text().startswith("<svg")
+
+
+def test_a_search_is_told_the_figure_of_each_point(swept, monkeypatch):
+    told = {}
+
+    def searched(over, trials, trial):
+        assert trials == 2
+        told.update({point.name: trial(point) for point in grid(over)})
+
+    monkeypatch.setattr("localpolicy.study.sweep.optuna_search", searched)
+    found = again(swept, search="optuna", trials=2)
+    assert told == {one.name: one.selection_score for one in swept[2].tried} and len(set(told.values())) == 2
+    assert (found.search, found.chosen.name) == ("optuna", max(told, key=told.get))
 
 
 def test_a_trial_that_cannot_be_trained_teaches_the_search_nothing(monkeypatch):
