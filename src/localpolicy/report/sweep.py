@@ -83,8 +83,8 @@ def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
-    policies = []
-    for tried in (tried for tried in sweep.tried if tried.whole):
+    whole, policies = [tried for tried in sweep.tried if tried.whole], []
+    for tried in whole:
         beta, first = dict(tried.point.settings).get("objective.beta"), tried.good[0]
         kept = {"selected_epoch": first.epoch, "selected_by": sweep.select, "weights": first.record["run"]["weights"]}
         policies.append(PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept))

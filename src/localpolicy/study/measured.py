@@ -189,12 +189,10 @@ class Pooled:
 
 def best_within(tried: Sequence[Pooled], max_js: float | None = None) -> Pooled | None:
     """The largest validation figure within the budget."""
-
-    def within(point: Pooled) -> bool:
-        js = None if max_js is None else point.js("validation")
-        return point.selection_score > -math.inf and (max_js is None or (js is not None and js.mean <= max_js))
-
-    return max(filter(within, tried), key=lambda point: point.selection_score, default=None)
+    good = [point for point in tried if point.selection_score > -math.inf]
+    if max_js is not None:
+        good = [point for point in good if (js := point.js("validation")) is not None and js.mean <= max_js]
+    return max(good, key=lambda point: point.selection_score, default=None)
 
 
 def seed_mean(estimates: Sequence[Estimate]) -> Estimate:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.measure.estimate import Estimate
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm
 from localpolicy.study.measured import REFERENCE_SEEDS
@@ -32,11 +31,6 @@ class Published(NamedTuple):
 
     value: float
     se: float
-
-    def distance(self, ours: Estimate | None) -> float | None:
-        """(ours - published) in standard errors of the difference."""
-        error = 0.0 if ours is None else math.hypot(ours.plain_se, self.se)
-        return (ours.mean - self.value) / error if ours is not None and error > 0 else None
 
 
 # Standard errors of hit rate and nDCG, from the table's heading; none is given for JS.

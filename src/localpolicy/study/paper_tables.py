@@ -12,6 +12,7 @@ claims, stars and bold figures are of its own seven rows alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -87,7 +88,9 @@ class PaperTable:
         row, there = self.row(key), self.published.get(key, {}).get(figure)
         if row is None or there is None or not self.data.original:
             return None
-        return there.distance(row.estimate(figure))
+        ours = row.estimate(figure)
+        error = math.hypot(ours.plain_se, there.se)
+        return (ours.mean - there.value) / error if error > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
         """For machines: the long table of figures, who was measured, and what was published."""
