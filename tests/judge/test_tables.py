@@ -7,6 +7,7 @@ from gate_examples import made
 
 from localpolicy.judge import comparison
 from localpolicy.judge.comparison import Comparison
+from localpolicy.measure.estimate import Estimate
 from localpolicy.report.comparison_tables import comparison_table
 from localpolicy.report.page import tables_page
 from localpolicy.report.table import Cell, Mark, Table, best_cell, latex_text, number, with_error
@@ -44,7 +45,8 @@ def test_html_names_its_rows_and_columns():
 def test_terminal_and_numbers():
     assert TABLE.plain() == [["lpi_rl", "0.31**"], ["a|b", "0.3"]]
     assert number(None) == number(float("nan")) == "—"
-    assert with_error(0.5, 0.25, 2) == "0.50 ± 0.25"
+    assert with_error(0.5, 0.25, 2) == number(Estimate(0.5, 0.25, 9, 0.125), 2) == "0.50 ± 0.25"
+    assert number(Estimate(float("nan"), float("nan"), 0, float("nan"))) == "— ± —"
 
 
 def test_a_mark_says_what_it_means_in_every_form():

@@ -343,6 +343,16 @@ def test_a_history_that_is_too_long_and_too_many(light: Light) -> None:
     assert fresh == ["b10.0 %"] * 12
 
 
+@pytest.mark.parametrize(
+    ("gain", "level", "expected"), [(0.1, 0.5, 0.1 / 0.5), (-0.1, 0.4, -0.1 / 0.4), (0.1, 0.0, None), (None, 0.5, None)]
+)
+def test_the_share_of_a_true_gain(gain: float | None, level: float, expected: float | None) -> None:
+    policy = row("a", "mle", gain=None if gain is None else Interval.of(gain, 0.01))
+    section = section_of("", "", [policy], logging_value=Interval.of(level, 0.0))
+    assert section.true_share("a") == expected
+    assert section_of("", "", [policy]).true_share("a") is None
+
+
 NUMBERS = ["value", "low", "high", "n", "needed"]
 CLAIM = ["figure", "rule", "holds", "claim", "because", *NUMBERS, "instead", "plain", "unit", "outcome"]
 

@@ -110,6 +110,18 @@ def test_every_part_of_the_report_is_there(page, comparison):
     assert charts["s1-frontier"]["datasets"]["floor"], "the noise floor is drawn in"
 
 
+def test_a_policy_is_called_by_its_new_name_everywhere(comparison):
+    new = {"lpi_rl-2": "ours", "mle-0": "the log"}
+    section = comparison_section(comparison, names=new)
+    expected = [new.get(each.name, each.name) for each in comparison.evaluations]
+    assert section.names == expected and section.baseline == "the log"
+    assert {row.policy for row in section.measurements} == {row.policy for row in section.segments} == set(expected)
+    assert list(section.gains) == [name for name in expected if name != "the log"]
+    assert [list(sample.lists) for sample in section.samples] == [["the log", "ours"]] * 3
+    assert {"settings of ours", "settings of the log", "settings of mle-1"} <= set(section.facts)
+    assert section.reference.startswith("the mean over the log (mle, seed 0, epoch ")
+
+
 def test_segments_add_up_to_the_whole(comparison, section):
     for policy in section.policies:
         for kind in (("history",), ("popularity",), ("repeat", "new")):
