@@ -276,23 +276,29 @@ def test_a_round_is_of_the_seeds_that_got_there():
     def entry(value: float, **weights: float):
         return {**exact, "entropy": 2.0, "coverage": 0.5, "truth": {"mean": value, "se": 0.1}, "weights": weights}
 
-    config = tiny("bandit", seeds=(3, 7), objectives=("mle",))
+    config = tiny("bandit", seeds=(3, 7, 9), objectives=("mle",))
     seeds = [[entry(0.6, effective_share=0.9), entry(0.8, effective_share=0.7)], [entry(0.7), {"stopped": "no reward"}]]
-    found = Loop(config, world_of(config), policies_of(("mle",), ()), [entry(0.4), entry(0.5)], {"mle": seeds})
+    seeds.append([{"stopped": "no rows"}])
+    found = Loop(
+        config, world_of(config), policies_of(("mle",), ()), [entry(0.4), entry(0.5), entry(0.45)], {"mle": seeds}
+    )
     rows = {(row.round, row.seed, row.figure): row for row in found.measurements}
     assert len(rows) == len(found.measurements)
     assert {number: rows[number, None, "J(π)"].mean for number in range(3)} == pytest.approx({0: 0.45, 1: 0.65, 2: 0.8})
     assert rows[1, None, "J(π)"].interval == over_seeds([0.6, 0.7], [0.1, 0.1])
     assert rows[2, None, "J(π)"].interval == Interval.of(0.8, 0.1) == rows[2, 3, "J(π)"].interval, "of one seed its own"
     assert rows[1, 3, "effective share"].mean == 0.9 and (1, None, "effective share") not in rows, "one seed has it"
-    assert rows[2, None, "effective share"].mean == 0.7 and not any(key[:2] == (2, 7) for key in rows)
+    assert rows[2, None, "effective share"].mean == 0.7 and {key[:2] for key in rows if key[0] == 2} == {
+        (2, None),
+        (2, 3),
+    }
     (arm,) = found.trajectories
     assert [figures["J(π)"].mean for figures in arm.rounds] == pytest.approx([0.45, 0.65, 0.8])
-    assert arm.stopped == {2: "no reward"} and [sign.kind for sign in arm.symptoms] == ["stopped"]
+    assert arm.stopped == {1: "no rows", 2: "no reward"} and [sign.kind for sign in arm.symptoms] == ["stopped"]
     assert found.summary() == "bandit, 2 rounds; J at the end: mle 0.8000"
     said = found.to_dict()
     assert said["arms"]["mle"]["summary"] == arm.summary() and len(said["claims"]) == 2
-    assert arm.summary().startswith("mle: J 0.4500 → 0.8000 (+78%) at JS 0.50 from μ. Could not be trained in round 2")
+    assert arm.summary().startswith("mle: J 0.4500 → 0.8000 (+78%) at JS 0.50 from μ. Could not be trained in round 1")
 
 
 def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share: float = 1.0, js: float = 0.1):
@@ -322,6 +328,13 @@ def test_every_sign_of_collapse_is_named(last, kinds):
 def test_a_sign_that_is_gone_at_the_end_is_none():
     """And one of μ alone is none of the policy's."""
     low, good = figures(0.7, entropy=0.2), figures(0.7)
+    lost, even = Trajectory("ips", [figures(0.4), figures(0.45)]), Trajectory("ips", [figures(0.5), figures(0.5)])
+    assert [(sign.kind, sign.since) for sign in lost.symptoms] == [("loses", 1)]
+    assert [[claim.holds for claim in each.claims()] for each in (lost, even)] == [[False, True], [None, True]]
+    still = Trajectory("ips", [figures(0.5), low]).claims()
+    assert [claim.holds for claim in still] == [True, False] and still[
+        0
+    ].because == "J 0.5000 → 0.7000 (+40%) in 1 rounds"
     assert Trajectory("ips", [figures(0.5), low, good]).symptoms == []
     (one,) = Trajectory("ips", [figures(0.5), good, low, low]).symptoms
     assert (one.kind, one.since) == ("no exploration", 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -30,8 +29,14 @@ TRUST = (
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table:
     """One line per column of the log: used as what, or ignored and why."""
+
+    def kind(use: Use) -> tuple[str, ...]:
+        """Columns side by side that are numbered alone (f0, f1, …) and ignored for the same reason share a line."""
+        stem = use.column.rstrip("0123456789")
+        return (stem, use.why) if stem and not use.role else (use.column,)
+
     rows = []
-    for first, *more in _alike(guessed.uses):
+    for _, (first, *more) in groupby(guessed.uses, kind):
         name = f"{first.column} to {more[-1].column} ({1 + len(more)} columns)" if more else first.column
         rows.append([name, first.role or "-", to_caller(first.why)])
     said = [
@@ -42,16 +47,6 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table
         *(f"Note: {to_caller(note)}." for note in guessed.unsure),
     ]
     return Table(f"How {path} is read", ("column", "used as", "why"), rows, " ".join(said))
-
-
-def _alike(uses: Sequence[Use]) -> list[list[Use]]:
-    """Columns side by side that are numbered alone (f0, f1, …) and ignored for the same reason share a line."""
-
-    def kind(use: Use) -> tuple[str, ...]:
-        stem = use.column.rstrip("0123456789")
-        return (stem, use.why) if stem and not use.role else (use.column,)
-
-    return [list(alike) for _, alike in groupby(uses, kind)]
 
 
 def go_tables(result: GoResult) -> list[Table]:

@@ -28,8 +28,6 @@ SAID = {  # in the verdict, the worst first: of one, of several
     "fell": ("came down from an earlier best", "came down from earlier bests"),
     "no exploration": ("no longer explores", "no longer explore"),
 }
-
-
 NEXT = (
     "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no longer "
     "show what would have been better."
@@ -47,7 +45,7 @@ def loop_verdict(arms: Sequence[Trajectory]) -> str:
     best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
     value, js = (best.last[name].mean for name in ("J(π)", "JS from the first μ"))
     said = [
-        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.earned[1]} "
+        f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.change} "
         f"against the first policy, at JS {js:.2f} from it."
     ]
     worst: list[str] = []  # of these nothing else is said
@@ -111,9 +109,8 @@ def loop_contents(loop: Loop) -> Contents:
     )  # fmt: skip
     best, numbers = max(arms, key=lambda arm: arm.last["J(π)"].mean), []
     for arm in sorted(arms, key=lambda arm: arm is not best)[:3]:  # on the first screen
-        (way, changed), js = arm.earned, arm.last["JS from the first μ"].mean
-        meaning = f"{way}, at JS {js:.2f} from the first policy."
-        numbers.append(KeyNumber(changed, f"true reward of {arm.name}", meaning))
+        meaning = f"{arm.earned}, at JS {arm.last['JS from the first μ'].mean:.2f} from the first policy."
+        numbers.append(KeyNumber(arm.change, f"true reward of {arm.name}", meaning))
     settings = {"localpolicy": __version__, "rounds": str(last)}
     return Contents(f"A loop of {last} rounds", loop_verdict(arms), [section], settings, numbers, NEXT)
 

@@ -35,25 +35,26 @@ class Trajectory:
     rounds: Sequence[Figures]
     stopped: Mapping[int, str] = field(default_factory=dict)  # round -> why a seed ended
 
-    def means(self, figure: str) -> list[float]:
-        """One figure by round."""
-        return [figures[figure].mean for figures in self.rounds]
-
     @property
     def last(self) -> Figures:
         """The figures of the last round."""
         return self.rounds[-1]
 
     @property
-    def earned(self) -> tuple[str, str]:
-        """J at the start and at the end, and its change."""
-        start, end = self.rounds[0]["J(π)"].mean, self.last["J(π)"].mean
-        return f"J {start:.4f} → {end:.4f}", change(start, end)
+    def earned(self) -> str:
+        """J at the start and at the end."""
+        return f"J {self.rounds[0]['J(π)'].mean:.4f} → {self.last['J(π)'].mean:.4f}"
+
+    @property
+    def change(self) -> str:
+        """Of J, from the start to the end."""
+        return change(self.rounds[0]["J(π)"].mean, self.last["J(π)"].mean)
 
     @cached_property
     def symptoms(self) -> list[Symptom]:
         """All signs of collapse."""
-        signs, (entropy, coverage) = [], (self.means("entropy"), self.means("coverage"))
+        entropy, coverage = ([each[name].mean for each in self.rounds] for name in ("entropy", "coverage"))
+        signs = []
         if since := _since([figures["gain"].high < 0 for figures in self.rounds]):
             said = f"earns less than the policy it started from, beyond chance since round {since}"
             signs.append(Symptom("loses", since, said))
@@ -95,19 +96,18 @@ class Trajectory:
 
     def summary(self) -> str:
         """It in one sentence, and what went wrong."""
-        (way, changed), js = self.earned, self.last["JS from the first μ"].mean
+        js = self.last["JS from the first μ"].mean
         wrong = " ".join(f"{sign.said[0].upper()}{sign.said[1:]}." for sign in self.symptoms)
-        return f"{self.name}: {way} ({changed}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
+        return f"{self.name}: {self.earned} ({self.change}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
 
     def claims(self) -> list[Claim]:
         """Did it earn more at the end, and without a sign of collapse?"""
-        gain, (way, changed) = self.last["gain"], self.earned
-        signs = [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
+        gain, signs = self.last["gain"], [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
         return [
             Claim(
                 "gain", "the 95 % interval of the gain is above 0", {1: True, -1: False, 0: None}[gain.sign],
                 f"{self.name} ends above the policy it started from",
-                f"{way} ({changed}) in {len(self.rounds) - 1} rounds", gain.mean, gain.low, gain.high,
+                f"{self.earned} ({self.change}) in {len(self.rounds) - 1} rounds", gain.mean, gain.low, gain.high,
             ),
             Claim(
                 "J(π), entropy, coverage", "no sign of collapse by the limits of the loop", not signs,
