@@ -142,10 +142,8 @@ WEIGHED = {"effective_share": "effective sample of the weights", "clipped_share"
 def run_table(run: Run) -> Table:
     """The selected epoch, its losses and weights, and the digest of the weights."""
     manifest, last = run.manifest, run.selected_metrics()
-    within = f" (step {last['step']})" if "epoch_share" in last else ""  # of a validation within an epoch
     rows = [
-        ("selected epoch", f"{manifest['selected']['epoch']} of {manifest['epochs']}{within}"),
-        (f"selected by {manifest['selected']['by']}", f"{manifest['selected']['value']:.5f}"),
+        *run.selection().items(),
         ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
         *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
         *((title, f"{last['weights'][name]:.1%}") for name, title in WEIGHED.items() if name in last["weights"]),

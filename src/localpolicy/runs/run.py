@@ -18,7 +18,7 @@ import platform
 import resource
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ from localpolicy.runtime.full_disk import told_when_full
 # The figure that every run is also kept by, so that two runs always have one in common; on a sparse log it has ranking
 # beside it (see `training.selection.imitation`).
 LIKELIHOOD = "logp"
+PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 IMITATION = f"{LIKELIHOOD} + 3*all.nDCG@20"
 BY_LIKELIHOOD = (LIKELIHOOD, IMITATION)
 LIKELIEST = "likeliest.safetensors"
@@ -84,10 +85,33 @@ class Run(Result):
         """What was trained, and how well it did on validation."""
         if not self.finished:
             return f"{self.folder}, not finished"
-        manifest = self.manifest
-        selected = manifest["selected"]
-        kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {selected['by']} {selected['value']:.4f}"
+        manifest, selected = self.manifest, self.manifest["selected"]
+        kept = f"{selected['by']} {selected['value']:.4f}"
+        if "stages" not in manifest:
+            kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {kept}"
         return f"{manifest['objective']}, seed {manifest['seed']}, {kept}, in {self.folder}"
+
+    def selection(self) -> dict[str, str]:
+        """What was kept, in words: of each network its epoch, by what, and on which validation sequences.
+
+        A closed form is put together from networks that were each kept at an epoch of their own, on every second
+        sequence (the others choose β): it has no epoch itself, and its figure is of all sequences.
+        """
+        manifest, kept = self.manifest, self.selected_metrics()
+        selected, figures = manifest["selected"], kept["validation"]
+        value = f"{selected['value']:.5f}"
+        if stages := manifest.get("stages"):
+            by = _rule(selected["by"], figures, half=False)
+            epochs = {
+                f"{_network(name)}: selected epoch, by {_rule(stage['selected']['by'], figures, half=True)}": (
+                    f"{stage['selected']['epoch']} of {stage['epochs']}"
+                )
+                for name, stage in stages.items()
+            }
+            return {**epochs, f"the policy made of them: {by}": value}
+        within = f" (step {kept['step']})" if "epoch_share" in kept else ""  # of a validation within an epoch
+        by = _rule(selected["by"], figures, half=self.config.train.choose_on == "half")
+        return {"selected epoch": f"{selected['epoch']} of {manifest['epochs']}{within}", f"selected by {by}": value}
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest, and one entry per validation."""
@@ -336,6 +360,17 @@ class Run(Result):
             },
         }
         write_json(self.folder / "manifest.json", sealed(manifest))
+
+
+def _rule(by: str, figures: Mapping[str, float], *, half: bool) -> str:
+    """A rule that selects, with what its words leave open: on which sequences, and which likelihood."""
+    mixed = f" ({LIKELIHOOD}: of a mixture with popularity)" if PLAIN in figures and LIKELIHOOD in by else ""
+    return f"{by}{mixed} on {'every second validation sequence' if half else 'validation'}"
+
+
+def _network(stage: str) -> str:
+    """What a stage of a closed form trains, in words."""
+    return "logging policy μ̂" if stage == "logging" else stage.replace("-", " ")
 
 
 def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

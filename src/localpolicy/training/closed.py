@@ -84,7 +84,8 @@ class _Together:
         if served is not None:  # even its student would lose some of it, round after round
             policy, choice = served.policy(), choice._replace(said=f"{choice.said} {STAYS}")
             policy.network.to(config.train.device)
-        figures = validate(policy, windows, config, data=data, step=0, ranks=ranks)
+        # Of all validation sequences, not of the half that chose β: as for other runs, and as `lpi evaluate` gives it.
+        figures = validate(policy, fitting.validation, config, data=data, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
             errors = self._errors(windows, choice)

@@ -111,15 +111,19 @@ class Fitting:
         """Whether a run knows the data's items, no more and no fewer."""
         return bool(run.policy().items["item_id"].equals(self.data.catalogue["item_id"]))
 
+    @cached_property
+    def validation(self) -> Windows:
+        """All validation sequences: what `lpi evaluate --split validation` measures on."""
+        return Windows(self.data, "validation", self.config.data, device=self.config.train.device)
+
     def half(self, number: int) -> Windows:
         """Validation sequences: every second one chooses epochs (0), the others are for the slope and for β (1)."""
-        windows = Windows(self.data, "validation", self.config.data, device=self.config.train.device)
-        if len(windows) < 2:
+        if len(self.validation) < 2:
             raise DataError(
                 "the closed form needs at least 2 validation sequences, one to choose epochs and one to choose β; "
-                f"found {len(windows)}. Prepare the data with a larger share for validation."
+                f"found {len(self.validation)}. Prepare the data with a larger share for validation."
             )
-        return windows.part(number, 2)
+        return self.validation.part(number, 2)
 
     def _stage(self, name: str, objective: Objective, *, dropout: float | None = None, **train: Any) -> Run:
         self.run.folder.mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,9 @@ from localpolicy.errors import ConfigError, nearest
 from localpolicy.measure.estimate import ENOUGH
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import TrainConfig
-from localpolicy.runs.run import IMITATION, LIKELIHOOD
+from localpolicy.runs.run import IMITATION, LIKELIHOOD, PLAIN
 
 METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
-PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@-]*)")
 

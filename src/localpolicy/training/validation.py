@@ -22,10 +22,10 @@ from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import critic_targets, returns_to_go
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import LIKELIHOOD
+from localpolicy.runs.run import LIKELIHOOD, PLAIN
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
-from localpolicy.training.selection import METRICS, PLAIN
+from localpolicy.training.selection import METRICS
 from localpolicy.types import Estimator
 
 LOG = logging.getLogger(__name__)
