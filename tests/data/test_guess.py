@@ -12,6 +12,7 @@ from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import ROW
 from localpolicy.errors import DataError
 from localpolicy.judge.gate_grounds import sorted_by
+from localpolicy.report.go import guess_table
 from localpolicy.study.go_plan import prepare_log
 
 
@@ -34,9 +35,11 @@ def test_columns_are_told_by_their_names(names, expected):
 def test_events_are_worth_what_their_names_say(tmp_path):
     known, unsure = guess_rewards({"view": 9, "addtocart": 3, "transaction": 1, "none": 5}, tmp_path)
     assert known == "view=0.2,addtocart=0.5,transaction=1,none=0" and unsure == ()
-    assert guess_rewards({"view": 9, "view ": 2}, tmp_path)[0] == "view=0.2", "a name as rewards that are given have it"
+    assert guess_rewards({"view": 9, "view ": 2}, tmp_path)[0] == "view=1", "a name as rewards that are given have it"
     known, unsure = guess_rewards({"view": 9, "zap": 2}, tmp_path)
-    assert known == "view=0.2,zap=0.2" and "zap" in unsure[0]
+    assert known == "view=0.2,zap=0.2" and "zap is worth is a guess (0.2)" in unsure[0]
+    known, unsure = guess_rewards({"none": 9, "zap": 2}, tmp_path)
+    assert known == "none=0,zap=1" and "zap is worth is a guess (1)" in unsure[0]
     assert guess_rewards({"1": 3, "5": 9, "3.5": 2}, tmp_path) == (">=4=1,>=3=0.5,*=0", ())
     assert "If they are codes, name them" in guess_rewards({"0": 9, "1": 3, "2": 2}, tmp_path)[1][0]
     with pytest.raises(DataError, match="60 different values: it is not one"):
@@ -48,7 +51,7 @@ def test_what_cannot_be_guessed_is_asked_for(tmp_path):
     with pytest.raises(DataError, match='no column looks like sequence_id or item_id .*columns=."sequence_id": "NAME"'):
         guess(tmp_path / "odd.csv")
     found = guess(tmp_path / "odd.csv", columns={"sequence_id": "a", "item_id": "b", "event": "c"})
-    assert found.rewards == "view=0.2"
+    assert found.rewards == "view=1", "the only event"
     named = guess(
         tmp_path / "odd.csv", columns={"sequence_id": "a+b", "item_id": "b", "event": "c"}, rename={"view": "buy"}
     )
@@ -217,3 +220,55 @@ def test_titles_are_found_by_the_ids_that_a_log_has(tmp_path):
     titles = read_titles(tmp_path / "titles.csv")
     assert (titles["14"], titles["14.0"], titles["007"], titles["1.5"]) == ("a film", "a film", "a spy", "half")
     assert "7" not in titles and "1" not in titles
+
+
+@pytest.mark.parametrize(
+    ("header", "shown", "clicked"),
+    [
+        ("user,item,click,ts", "0", "1"),
+        ("user,item,event,ts", "none", "click"),
+        ("user,item,event,ts", "shown", "clic"),
+    ],
+)
+def test_the_only_event_that_pays_is_worth_1_however_it_is_written(header, shown, clicked, tmp_path):
+    rows = [f"{n % 100},{n % 7},{clicked if n % 3 == 0 else shown},{1_700_000_000 + n}" for n in range(300)]
+    (tmp_path / "log.csv").write_text("\n".join([header, *rows]) + "\n")
+    found = guess(tmp_path / "log.csv")
+    data = prepare_log(tmp_path / "log.csv", tmp_path / "out", found, seed=0)
+    assert sorted(data.manifest["rewards"].values()) == [0.0, 1.0] and data.manifest["rewards"]["none"] == 0.0
+    assert data.kind == "impressions" and data.manifest["counts"]["events"]["none"] == 200
+    assert all(theirs != ours for theirs, ours in found.rename.items()), "what keeps its name is not renamed"
+    assert ("Renamed" in guess_table(found, tmp_path / "log.csv", None).note) == (shown != "none")
+
+
+def timed(path, header, times, *, order):
+    """Visits of five rows each, in order or shuffled; the time is the third column."""
+    rows = [f"{n // 5},{n % 7},{time},{n % 3}" for n, time in enumerate(times)]
+    path.write_text("\n".join([header, *(rows[n] for n in order)]) + "\n")
+    return guess(path)
+
+
+@pytest.mark.parametrize("name", ["Zeit (s)", "Uhrzeit", "fecha_hora", "Heure", "Bestellzeit", "data ora", "wann_x"])
+def test_epoch_seconds_are_the_time_whatever_they_are_called(name, tmp_path):
+    found = timed(tmp_path / "log.csv", f"user,item,{name},what", range(1_700_000_000, 1_700_000_300), order=range(300))
+    assert found.columns["timestamp"] == name
+    assert not any("no time column" in note for note in found.unsure)
+    assert any("taken for the time" in note for note in found.unsure) == (name == "wann_x"), "its name says nothing"
+
+
+def test_numbers_that_may_be_times_are_asked_about_with_the_option_to_paste(tmp_path):
+    mixed = np.random.default_rng(0).permutation(300)
+    found = timed(tmp_path / "log.csv", "user,item,wann (x),what", range(1_700_000_000, 1_700_000_300), order=mixed)
+    assert "timestamp" not in found.columns
+    option = "--columns 'timestamp=wann (x)'"
+    assert any(f"wann (x) may hold times: say so, such as {option}" in note for note in found.unsure)
+    assert option in {use.column: use.why for use in found.uses}["wann (x)"]
+    assert any("no time column" in note and "--columns timestamp=NAME" in note for note in found.unsure)
+    given = guess(tmp_path / "log.csv", columns={"timestamp": "wann (x)"})
+    assert given.columns["timestamp"] == "wann (x)"
+    ids = timed(tmp_path / "ids.csv", "user,item,order_id,what", range(1_700_000_000, 1_700_000_300), order=range(300))
+    assert "timestamp" not in ids.columns and not any("may hold times" in note for note in ids.unsure)
+    backwards = timed(
+        tmp_path / "back.csv", "user,item,wann,what", range(1_700_000_000, 1_700_000_300), order=range(299, -1, -1)
+    )
+    assert backwards.columns["timestamp"] == "wann", "the newest row first"

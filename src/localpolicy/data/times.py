@@ -172,5 +172,10 @@ REACH = 0.25
 
 
 def seems_sorted(steps: int, up: float, reach: float) -> bool:
-    """Whether nearly every one of the `steps` within sequences goes up (or down), and all over the values."""
-    return steps >= FEWEST_STEPS and not 1 - SORTED < up < SORTED and reach >= REACH
+    """Whether the steps within sequences go one way, and all over the values."""
+    return goes_one_way(steps, up) and reach >= REACH
+
+
+def goes_one_way(steps: int, up: float) -> bool:
+    """Whether nearly every one of the `steps` within sequences goes up, or nearly every one down."""
+    return steps >= FEWEST_STEPS and not 1 - SORTED < up < SORTED

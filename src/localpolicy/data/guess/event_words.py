@@ -11,6 +11,7 @@ from localpolicy.errors import ConfigError, DataError
 
 MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
 MOST_EVENTS = 50  # a column with more values is no event: numbers are then a reward
+UNKNOWN = 0.2  # the reward of an event whose name says nothing
 # Words in the name of an event -> its likely reward; the first that fits. English first, then other languages.
 LIKELY_REWARDS = (
     (("unlike", "dislike", "downvote", "thumbsdown", "thumbdown", "remove", "skip"), 0.0),
@@ -78,9 +79,17 @@ def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str
             "(--columns event=NAME), or what each event is worth (--rewards)."
         )
     likely = {value.strip(): likely_reward(value) for value in values}  # as rewards that are given are read
-    listed = ",".join(f"{value}={0.2 if reward is None else reward:g}" for value, reward in likely.items())
+    rewards = {value: UNKNOWN if reward is None else reward for value, reward in likely.items()}
+    paid = [value for value, reward in rewards.items() if reward > 0]
+    if len(paid) == 1:  # worth less than nothing else: as in a column of 0 and 1 that is named for it
+        rewards[paid[0]] = 1.0
+    listed = ",".join(f"{value}={reward:g}" for value, reward in rewards.items())
     unsure = [value for value, reward in likely.items() if reward is None]
-    note = f"what {', '.join(unsure)} is worth is a guess (0.2): say it with --rewards"
+    note = (
+        f"what {', '.join(unsure)} is worth is a guess ({rewards[unsure[0]]:g}): say it with --rewards"
+        if unsure
+        else ""
+    )
     if len(unsure) == len(likely) > 1:
         note = (
             f"what {', '.join(unsure)} are worth is not known: all are taken for the same, so nothing can be decided. "

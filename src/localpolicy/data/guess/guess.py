@@ -7,10 +7,12 @@ the rows are sorted by something that is not time.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from localpolicy.data.guess.event_words import guess_rewards, number
@@ -26,7 +28,12 @@ from localpolicy.errors import DataError
 NEEDED = ("sequence_id", "item_id")
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
 PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for b in ("all", "men", "women"))}
-TIMELIKE = ("time", "date", "timestamp", "at", "ts", "t", "ms", "when", "day")  # words of a name
+# Words of a name that may be of a time, if the values are times too: English, German, French, Spanish, Italian, Dutch.
+TIMELIKE = {
+    "time", "date", "timestamp", "at", "ts", "t", "ms", "when", "day", "zeit", "uhrzeit", "datum", "tag", "zeitpunkt",
+    "heure", "jour", "horodatage", "fecha", "hora", "dia", "data", "ora", "giorno", "tijd",
+}  # fmt: skip
+TIMELIKE_ENDS = ("date", "datum", "zeit")
 IDS = ("id", "no", "nr", "number", "nummer", "code", "key")  # how names of ids end
 MOST_SHOWN = 20  # columns that an error names
 
@@ -134,8 +141,9 @@ def _guessed(reading: Reading) -> Guess:
     if "timestamp" not in reading.meant:
         say_order(reading)
     ours = {name: theirs for name, theirs in reading.meant.items() if name != theirs}
+    renamed = {theirs: name for theirs, name in reading.rename.items() if theirs != name}
     return Guess(
-        "events", ours, reading.rewards, reading.event, reading.rename, tuple(reading.unsure), tuple(reading.uses()),
+        "events", ours, reading.rewards, reading.event, renamed, tuple(reading.unsure), tuple(reading.uses()),
         reading.sequences(), reading.kind,
     )  # fmt: skip
 
@@ -178,13 +186,17 @@ def settle_time(reading: Reading) -> None:
         _refuse_clock(reading, theirs)
         _say_notation(reading, theirs)
         return
+    seconds = []
     for name in reading.left():
-        words = set(name.lower().replace("-", "_").split("_"))
-        timelike = bool(words & set(TIMELIKE)) or "time" in name.lower() or plain(name).endswith("date")
-        unit = reading.log.epoch(name)
-        if unit is not None and (timelike or (unit != "s" and not plain(name).endswith("id"))):
+        words = [plain(word) for word in re.split(r"[\W_]+", name)]
+        timelike = not TIMELIKE.isdisjoint(words) or "time" in name.lower()
+        timelike = timelike or any(word.endswith(TIMELIKE_ENDS) for word in words)
+        unit, is_id = reading.log.epoch(name), plain(name).endswith("id")
+        if unit is not None and (timelike or (unit != "s" and not is_id)):
             reading.meant["timestamp"], reading.why[name] = name, f"its numbers are epoch times ({unit})"
             return
+        if unit == "s" and not is_id:
+            seconds.append(name)
         pattern = YEAR_LAST.replace("{", "{{").replace("}", "}}")
         texts = f"TRY_CAST({{0}} AS TIMESTAMP) IS NOT NULL OR regexp_matches(CAST({{0}} AS VARCHAR), '{pattern}')"
         if timelike and reading.log.share(name, texts) > 0.95:
@@ -195,12 +207,31 @@ def settle_time(reading: Reading) -> None:
     if len(likely) == 1:
         _take(reading, likely[0])
     elif likely:
-        reading.why |= {
-            name: f"its values are times: the row's? Then say --columns timestamp={name}" for name in likely
-        }
-        reading.unsure.append(
-            f"{' and '.join(likely)} hold times: say which is the row's, such as --columns timestamp={likely[0]}"
-        )
+        _ask(reading, likely, sure=True)
+    elif seconds:
+        _settle_seconds(reading, seconds)
+
+
+def _settle_seconds(reading: Reading, names: list[str]) -> None:
+    """Numbers of ten digits may be ids too: they are times if they rise from row to row of a sequence."""
+    rising = [name for name in names if reading.log.rises(reading.meant["sequence_id"], name)]
+    if len(rising) == 1:
+        (name,) = rising
+        reading.meant["timestamp"], reading.why[name] = name, "its numbers are epoch times (s), in order"
+        reading.unsure.append(f"{name} is taken for the time: its numbers are epoch seconds, in order")
+    else:
+        _ask(reading, rising or names, sure=False)
+
+
+def _ask(reading: Reading, names: list[str], *, sure: bool) -> None:
+    """Which of these columns is the time, with the option that says so."""
+    found, hold = ("its values are times", "hold times")
+    if not sure:
+        found, hold = "its numbers may be epoch seconds", "may hold times"
+    options = {name: f"--columns {quote(f'timestamp={name}')}" for name in names}
+    reading.why |= {name: f"{found}: the row's? Then say {option}" for name, option in options.items()}
+    which = "say so" if len(names) == 1 else "say which is the row's"
+    reading.unsure.append(f"{' and '.join(names)} {hold}: {which}, such as {options[names[0]]}")
 
 
 def _take(reading: Reading, name: str) -> None:
@@ -223,7 +254,8 @@ def say_order(reading: Reading) -> None:
                 "trust sequence models here; find the times, or shuffle the rows and take every sequence for a set"
             )
             return
-    reading.unsure.append(f"{said}. If it is not, sequence models learn the file's order and nothing else")
+    which = "; if a column holds the time, say --columns timestamp=NAME" if reading.left() else ""
+    reading.unsure.append(f"{said}. If it is not, sequence models learn the file's order and nothing else{which}")
 
 
 def _refuse_clock(reading: Reading, name: str) -> None:

@@ -15,7 +15,7 @@ from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
-from localpolicy.data.times import Notation, seems_sorted, written
+from localpolicy.data.times import Notation, goes_one_way, seems_sorted, written
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import whole_file
 
@@ -90,17 +90,28 @@ class LogColumns:
 
     def is_sorted(self, sequence: str, name: str) -> bool:
         """Whether the rows of each sequence are sorted by it, up or down."""
-        item = alias(self.table, name)
-        value = self.number(name) if self.numeric(name) else f"CAST({item} AS VARCHAR)"
-        first = alias(self.table, sequence.split("+")[0])
-        numbered = f"SELECT row_number() OVER () AS n, {first} AS s, {value} AS v FROM log"
-        steps = f"SELECT v, LAG(v) OVER (PARTITION BY s ORDER BY n) AS before FROM ({numbered})"
-        query = f"SELECT COUNT(*), AVG(CASE WHEN v > before THEN 1.0 ELSE 0.0 END) FROM ({steps}) WHERE v <> before"
-        count, up = self.engine.rows(query)[0]
+        value = self.number(name) if self.numeric(name) else f"CAST({alias(self.table, name)} AS VARCHAR)"
+        numbered = self._numbered(sequence, value)
+        count, up = self._steps(numbered)
         places = f"SELECT s, n, PERCENT_RANK() OVER (ORDER BY v) AS q FROM ({numbered}) WHERE v IS NOT NULL"
         ends = f"SELECT ARG_MAX(q, n) - ARG_MIN(q, n) AS far FROM ({places}) GROUP BY s HAVING COUNT(*) > 1"
         reach = self.engine.rows(f"SELECT AVG(ABS(far)) FROM ({ends})")[0][0]
-        return seems_sorted(int(count), float(up or 0.0), float(reach or 0.0))
+        return seems_sorted(count, up, float(reach or 0.0))
+
+    def rises(self, sequence: str, name: str) -> bool:
+        """Whether its numbers rise from row to row of each sequence; or fall, where the newest row comes first."""
+        return goes_one_way(*self._steps(self._numbered(sequence, self.number(name))))
+
+    def _numbered(self, sequence: str, value: str) -> str:
+        """The rows in the file's order, as SQL: their number n, sequence s and a value v."""
+        return f"SELECT row_number() OVER () AS n, {self.sql(sequence.split('+')[0])} AS s, {value} AS v FROM log"
+
+    def _steps(self, numbered: str) -> tuple[int, float]:
+        """How often the value changes from one row of a sequence to the next, and the share of rises among these."""
+        steps = f"SELECT v, LAG(v) OVER (PARTITION BY s ORDER BY n) AS before FROM ({numbered})"
+        query = f"SELECT COUNT(*), AVG(CASE WHEN v > before THEN 1.0 ELSE 0.0 END) FROM ({steps}) WHERE v <> before"
+        count, up = self.engine.rows(query)[0]
+        return int(count), float(up or 0.0)
 
     def are_lists(self, request: str, place: str) -> bool:
         """Whether rows of one request stand at places of their own, and some requests have several."""
