@@ -24,9 +24,12 @@ from localpolicy.data.config import PrepareConfig, PrepareOptions, WindowConfig
 from localpolicy.data.prepare import prepare as prepare_log
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.judge.claims import GateRules
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES
+from localpolicy.objectives.distill import Distill
 from localpolicy.runs.config import TrainConfig
+from localpolicy.serving.config import ServeConfig
 from localpolicy.study.settings import WHAT, PaperConfig, paper_config
 
 # What is about the command itself: what it reads, where results go, how it is run.
@@ -66,6 +69,31 @@ def test_every_option_is_a_field_and_every_field_an_option(name):
 def test_a_verb_types_none_of_its_settings_again(name):
     verb, own, _ = SETTINGS[name]
     assert set(inspect.signature(verb).parameters) <= own
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "home"),
+    [
+        ("compare", "metrics", EvaluateConfig),
+        ("recommend", "exclude_seen", EvaluateConfig),
+        ("sweep", "exclude_seen", EvaluateConfig),
+        ("go", "exclude_seen", EvaluateConfig),
+        ("evaluate", "device", TrainConfig),
+        ("compare", "device", TrainConfig),
+        ("gate", "device", TrainConfig),
+        ("go", "device", TrainConfig),
+        ("train", "device", TrainConfig),
+        ("distill", "beta", Distill),
+        ("serve", "log", ServeConfig),
+    ],
+)
+def test_an_option_has_the_words_of_the_setting_of_its_name(verb, name, home):
+    assert parameters(main.VERBS[verb])[name].help.startswith(home.model_fields[name].description)
+
+
+def test_replacing_a_folder_has_one_text():
+    forced = [found["force"].help for verb in main.VERBS.values() if "force" in (found := parameters(verb))]
+    assert len(forced) > 5 and set(forced) == {"replace the folder"}
 
 
 @pytest.mark.parametrize("what", WHAT)

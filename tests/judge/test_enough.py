@@ -20,7 +20,7 @@ from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_need
 from localpolicy.measure.significance import Paired, paired
 from localpolicy.objectives import objective_of
 from localpolicy.report.tables import share_with_error
-from localpolicy.training.selection import rule, unheard
+from localpolicy.training.selection import events_left_out, rule
 
 
 def test_the_least_number_of_sequences_is_a_power_calculation():
@@ -148,9 +148,12 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
     assert rule("auto", few, objective_of("lpi_rl")) == "0.2*click.nDCG@20"
     assert rule("auto", many, objective_of("lpi_rl")) == "0.2*click.nDCG@20 + 1*purchase.nDCG@20"
     assert rule("purchase.nDCG@20", few, objective_of("lpi_rl")) == "purchase.nDCG@20", "what was asked for is done"
-    said = unheard("auto", few, objective_of("lpi_rl"))
+    said = events_left_out("auto", few, objective_of("lpi_rl"))
     assert said and "purchase 4" in said and f"{ENOUGH} are needed" in said and "0.2*click.nDCG@20" in said
-    assert "rests on them" in (unheard("purchase.nDCG@20", few, objective_of("lpi_rl")) or "")
-    assert unheard("auto", many, objective_of("lpi_rl")) is None and unheard("auto", few, objective_of("mle")) is None
+    assert "rests on them" in (events_left_out("purchase.nDCG@20", few, objective_of("lpi_rl")) or "")
+    assert (
+        events_left_out("auto", many, objective_of("lpi_rl")) is None
+        and events_left_out("auto", few, objective_of("mle")) is None
+    )
     tiny = write_small(tmp_path / "tiny", propensity=False)
-    assert rule("auto", tiny, objective_of("lpi_rl")) == "logp", "where nothing is enough, every position has a say"
+    assert rule("auto", tiny, objective_of("lpi_rl")) == "logp", "where nothing is enough, likelihood decides"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.options import Against, Device, Fields, takes
+from localpolicy.cli.options import Against, Device, Fields, Setting, takes
 from localpolicy.cli.output import write_and_print
 
 LOG = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def evaluate(
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="the runs to compare", show_default=False)],
     against: Against = None,
-    metrics: Annotated[str, typer.Option(help="ranking metrics of each event: HR@20,nDCG@20")] = "HR@20,nDCG@20",
+    metrics: Annotated[str, Setting(EVALUATE, "metrics")] = "HR@20,nDCG@20",
     columns: Annotated[str | None, typer.Option(help="the metrics to compare: purchase.nDCG@20,new.HR@5")] = None,
     baseline: Annotated[
         str | None,

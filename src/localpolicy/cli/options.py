@@ -19,13 +19,26 @@ if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
 
 Verb = Callable[..., None]
+
+
+class Setting(NamedTuple):
+    """An option of a verb's own that is called and explained as a setting is, with a default of its own."""
+
+    home: str  # 'package.module:Class'
+    name: str
+
+    def option(self) -> Any:
+        """As the command line has it."""
+        return typer.Option(help=Fields(self.home).found()[self.name].description)
+
+
 # Options that verbs of several files share.
 Against = Annotated[
     list[Path] | None,
     typer.Option(help="a run to measure the divergence from; two runs of different seeds give the noise floor"),
 ]
-ExcludeSeen = Annotated[bool, typer.Option(help="do not recommend items that the sequence already holds")]
-Device = Annotated[str, typer.Option(help="device: cpu, cuda or auto")]
+ExcludeSeen = Annotated[bool, Setting("localpolicy.measure.metrics:EvaluateConfig", "exclude_seen")]
+Device = Annotated[str, Setting("localpolicy.runs.config:TrainConfig", "device")]
 Force = Annotated[bool, typer.Option("--force", help="replace the folder")]
 Preset = Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")]
 ConfigFile = Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")]
@@ -80,7 +93,7 @@ def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, Fields]]:
 def complete(verb: Verb) -> Verb:
     """The verb as a function that names all its options; those from settings reach it only where they are given."""
     own = inspect.signature(verb).parameters
-    hints = get_type_hints(verb, include_extras=True)
+    hints = {name: _explained(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
     parameters = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own.values()]
     derived = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, field, home))
@@ -95,6 +108,13 @@ def complete(verb: Verb) -> Verb:
     command.__annotations__ = {one.name: one.annotation for one in (*parameters, *derived)}
     command.__name__, command.__doc__ = verb.__name__, verb.__doc__
     return command
+
+
+def _explained(annotation: Any) -> Any:
+    """An annotation whose setting, if it names one, has become an option."""
+    kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
+    setting = next((each for each in about if isinstance(each, Setting)), None)
+    return annotation if setting is None else Annotated[kind, setting.option()]
 
 
 def _option(name: str, field: FieldInfo, home: Fields) -> Any:

@@ -18,14 +18,15 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from localpolicy.runtime.files import STDOUT
 from localpolicy.runtime.full_disk import FULL
+from localpolicy.runtime.progress import EPOCH_LINES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from localpolicy.report.table import Table
 
-STDOUT = "-"  # as a file's name
 BOUNDLESS = 1_000_000  # columns of a file: its tables are never wrapped
 GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
 UNREAD = (
@@ -141,7 +142,6 @@ def also_json(path: Path | None, content: Any) -> None:
 
 # Loggers of step-by-step messages, hidden unless a verb asks for them (`show_steps`).
 PREPARING = "localpolicy.data.prepare"
-EPOCHS = "localpolicy.training.epochs"
 
 
 class Stderr(logging.Handler):
@@ -184,7 +184,7 @@ def show_messages(*, as_json: bool = False) -> None:
     handler.setFormatter(JsonLine() if as_json else Line())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    for name in (PREPARING, EPOCHS):
+    for name in (PREPARING, EPOCH_LINES):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 

@@ -9,16 +9,18 @@ from typing import Annotated
 
 import typer
 
-from localpolicy.cli.options import Force
-from localpolicy.cli.output import EPOCHS, also_json, show, show_steps
+from localpolicy.cli.options import Force, Setting, takes
+from localpolicy.cli.output import also_json, show, show_steps
+from localpolicy.runtime.progress import EPOCH_LINES
 
 LOG = logging.getLogger(__name__)
 
 
+@takes()
 def distill(
     run: Annotated[Path, typer.Argument(help="a finished run")],
     out: Annotated[Path, typer.Option(help="folder of the new run")],
-    beta: Annotated[float | None, typer.Option(help="the β to keep (default: the run's own)")] = None,
+    beta: Annotated[float | None, Setting("localpolicy.objectives.distill:Distill", "beta")] = None,
     data: Annotated[Path | None, typer.Option(help="prepared data (default: those of the run)")] = None,
     epochs: Annotated[int | None, typer.Option(help="epochs at most (default: as many as the run)")] = None,
     force: Force = False,
@@ -28,7 +30,7 @@ def distill(
     from localpolicy.training.distill import distill as run_it
 
     if not sys.stderr.isatty():
-        show_steps(EPOCHS)  # a terminal has a progress bar instead
+        show_steps(EPOCH_LINES)  # a terminal has a progress bar instead
     LOG.info("distilling %s into %s", run, out)
     settings = {} if epochs is None else {"epochs": epochs}
     show(run_table(run_it(run, out=out, beta=beta, data=data, force=force, **settings)))
@@ -57,7 +59,7 @@ def export(
             "--int8", help="round item embeddings to int8: a slightly different policy, faster for large catalogues"
         ),
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="replace the folder, once the new one is complete")] = False,
+    force: Force = False,
 ) -> None:
     """Export a run as ONNX graphs, so that lists are made by onnxruntime and numpy, without torch."""
     from localpolicy.serving.export import export as run_it

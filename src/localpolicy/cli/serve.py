@@ -9,18 +9,20 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.options import Fields, takes
+from localpolicy.cli.options import ExcludeSeen, Fields, takes
 from localpolicy.cli.output import also_json, show_table
 from localpolicy.limits import LARGEST_SEED
 
 LOG = logging.getLogger(__name__)
-SERVED = ("host", "port", "workers", "threads", "floor", "empty_history", "share", "window", "queue", "rollout")
+SERVED = ("log", "host", "port", "workers", "threads", "floor", "empty_history", "share", "window", "queue", "rollout")
 ENVIRONMENT = {
-    "host": "LPI_HOST", "port": "LPI_PORT", "workers": "LPI_WORKERS", "floor": "LPI_FLOOR", "rollout": "LPI_ROLLOUT",
+    "log": "LPI_LOG", "host": "LPI_HOST", "port": "LPI_PORT", "workers": "LPI_WORKERS", "floor": "LPI_FLOOR",
+    "rollout": "LPI_ROLLOUT",
 }  # fmt: skip
 ANSWERS = ("rewards", "window")  # of a rollout: what an answer brings, and until when
 
 
+@takes()
 def recommend(
     run: Annotated[Path, typer.Argument(help="a finished run, or a saved baseline")],
     out: Annotated[
@@ -40,7 +42,7 @@ def recommend(
     sample: Annotated[
         bool, typer.Option("--sample", help="draw items without replacement, and write their propensities")
     ] = False,
-    exclude_seen: Annotated[bool, typer.Option("--exclude-seen", help="leave out items of the history")] = False,
+    exclude_seen: ExcludeSeen = False,
     seed: Annotated[int | None, typer.Option(min=0, max=LARGEST_SEED, help="seed of the draw")] = None,
 ) -> None:
     """Recommend lists for the histories of a file."""
@@ -64,9 +66,6 @@ def recommend(
 @takes(Fields("localpolicy.serving.config:ServeConfig", only=SERVED, env=ENVIRONMENT))
 def serve(
     run: Annotated[Path, typer.Argument(help="a finished run, or an export")],
-    log: Annotated[
-        str, typer.Option(envvar="LPI_LOG", help="the log to write: a SQLite file, or postgresql://…")
-    ] = "lpi-log.db",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
     ] = None,
@@ -78,7 +77,7 @@ def serve(
     """
     from localpolicy.serving.service import serve as run_it
 
-    run_it(run, log=log, changes=set_ or (), token=os.environ.get("LPI_TOKEN"), **settings)
+    run_it(run, changes=set_ or (), token=os.environ.get("LPI_TOKEN"), **settings)
 
 
 rollout = typer.Typer(
@@ -148,7 +147,7 @@ def back(
     rollout: Annotated[Path, typer.Argument(help="the rollout's file")],
     why: Annotated[str, typer.Option(help="the reason, for the file's history")] = "ended by hand",
 ) -> None:
-    """End a rollout by hand: from the server's next look on nobody gets the candidate."""
+    """End a rollout by hand: the server stops showing the candidate at its next look."""
     from localpolicy.serving.rollout import roll_back
 
     roll_back(rollout, why=why)

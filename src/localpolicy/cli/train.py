@@ -12,7 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from localpolicy.cli.options import Changes, ConfigFile, Fields, Force, Preset, takes
-from localpolicy.cli.output import EPOCHS, show, show_steps
+from localpolicy.cli.output import show, show_steps
+from localpolicy.runtime.progress import EPOCH_LINES
 
 LOG = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def train(
     from localpolicy.report.tables import run_table
     from localpolicy.runs.baselines import baseline_called
     from localpolicy.runs.config import configure, option_key
-    from localpolicy.training.selection import unheard
+    from localpolicy.training.selection import events_left_out
     from localpolicy.training.train import train as run
 
     if objective is not None and (baseline := baseline_called(objective)):
@@ -75,9 +76,9 @@ def train(
         run(data, out=out, config=configured, resume=resume or resume_older, resume_older=resume_older, force=force)
         return  # only rank 0 prints
     if not sys.stderr.isatty():
-        show_steps(EPOCHS)  # a terminal has a progress bar instead
+        show_steps(EPOCH_LINES)  # a terminal has a progress bar instead
     LOG.info("training %s on %s into %s", configured.objective.name, data, out)
-    if note := unheard(configured.train.select, Prepared(data), configured.objective):
+    if note := events_left_out(configured.train.select, Prepared(data), configured.objective):
         LOG.info("note: %s", note)
     done = run(
         data, out=out, config=configured, resume=resume or resume_older, resume_older=resume_older, force=force,

@@ -167,7 +167,7 @@ class PrepareOptions(Settings):
     threads: int | None = Field(None, ge=1, le=1024, description="threads of DuckDB (default: all cores)")
     scratch: Path | None = Field(None, description="folder for temporary files (default: beside --out)")
     spark_master: str | None = Field(None, description="Spark master, such as local[2] or spark://host:7077")
-    force: bool = Field(False, description="replace the folder if it is there")
+    force: bool = Field(False, description="replace the folder")
 
 
 OF_GO = (

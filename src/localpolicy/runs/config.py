@@ -47,7 +47,7 @@ class TrainConfig(Settings):
     warmup: int = Field(0, ge=0, description="steps over which the learning rate rises from 0")
     schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="decides weights, data order, dropout and coins")
-    device: str = Field("auto", description="cpu, cuda, or auto")
+    device: str = Field("auto", description="cpu, cuda or auto")
     choose_on: Literal["all", "half"] = Field(
         "all", description="validation sequences that choose the epoch: all, or every second one; with half, the "
         "others may choose the slope and β of a policy that is made of this run (objective.logging)"

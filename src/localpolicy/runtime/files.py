@@ -21,6 +21,7 @@ from localpolicy.runtime.locks import lock_if_free
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
 SEAL = "manifest_sha256"  # in a manifest: the digest of all its other entries
+STDOUT = "-"  # as the name of a file to write, where a command says so
 MOST_LINKS = 40  # of a chain, as Linux has it
 DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]+)")  # names of what is open already
 LARGEST_TEXT = 1 << 28  # bytes of a JSON, YAML or text file that is read whole
@@ -99,7 +100,7 @@ def _streamed(path: Path) -> Iterator[Path]:
             with told_when_full(path), partial.open("rb") as content, os.fdopen(descriptor, "wb") as stream:
                 shutil.copyfileobj(content, stream)
         except BrokenPipeError:
-            raise WriteError(path, "whoever read it is gone") from None
+            raise WriteError(path, "its reader has closed it") from None
 
 
 def _remove_abandoned_files(path: Path) -> None:

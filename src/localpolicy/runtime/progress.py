@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 
 Advance = Callable[..., None]
+EPOCH_LINES = "localpolicy.training.epochs"  # the logger of one line per epoch, where there is no terminal
 NOTE_EVERY = 0.5  # seconds between notes that are costly to make
 
 

@@ -14,7 +14,7 @@ class ServeConfig(Settings):
     """What is served, from where, and what a client may ask of it."""
 
     export: Path = Field(description="the export that answers; a new one in its place is swapped in")
-    log: str = Field(description="a SQLite file, or postgresql://… for several servers")
+    log: str = Field("lpi-log.db", description="the log to write: a SQLite file, or postgresql://… for several servers")
     rollout: Path | None = Field(
         None, description="the rollout's file, to be followed once it is there (lpi rollout plan)"
     )

@@ -24,7 +24,7 @@ from localpolicy.model.lists import AT_ONCE, CACHED, Lists, together
 from localpolicy.model.policy import Policy
 from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import whole_file
+from localpolicy.runtime.files import STDOUT, whole_file
 from localpolicy.serving.requests import BatchRequest, all_requests, read_requests
 
 LOG = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ BLOCK = 128  # histories at once: of those that are drawn, and the least of othe
 LARGEST_BLOCK = 1024  # … where whole rows of scores are formed
 BLOCK_OF_CANDIDATES = 64  # … where some name their candidates: all other items are then listed as forbidden
 ROWS = 1 << 16  # of a table that are written at once
-STDOUT = "-"
 
 
 def recommend(

@@ -52,7 +52,6 @@ def is_export_of(made: Path, run: Path) -> bool:
 def serve(
     run: Path | str,
     *,
-    log: str | None = None,
     token: str | None = None,
     changes: Sequence[str] = (),
     **settings: Any,
@@ -67,9 +66,7 @@ def serve(
     except ImportError as error:
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
-    config = ServeConfig.parse({**settings, "export": folder.resolve(), "log": log or "lpi-log.db"}).with_changes(
-        changes
-    )
+    config = ServeConfig.parse({**settings, "export": folder.resolve()}).with_changes(changes)
     _check(config)
     bound = _bind(config)
     LOG.info(

@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.measure.estimate import ENOUGH
+from localpolicy.measure.estimate import sample_needed
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import TrainConfig
 from localpolicy.runs.run import IMITATION, LIKELIHOOD, PLAIN
 
 METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
+# Held-out positions without which a figure does not choose an epoch: as many as would tell a small difference if each
+# were of another sequence. They are not, so a figure may still mislead; but a poor choice among epochs costs little,
+# and the manifest counts positions by event, not sequences.
+ENOUGH_POSITIONS = sample_needed()
 PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@-]*)")
 
@@ -23,8 +27,8 @@ def rule(select: str, data: Prepared, objective: Objective) -> str:
 
     Held-out likelihood for the logging policy's estimate. For the others, where the log states propensities, the lower
     bound of the policy's value: ranking metrics and likelihood do not find the better policy there. Else the paper's.
-    Events with too few held-out positions to tell a small difference (`power.ENOUGH`) have no say; where none has
-    enough, held-out likelihood decides, which every position has a say in.
+    Events with too few held-out positions (`ENOUGH_POSITIONS`) are left out of it. Where none has enough, held-out
+    likelihood decides, which is a mean over all positions.
     """
     if select != "auto":
         return select
@@ -32,12 +36,12 @@ def rule(select: str, data: Prepared, objective: Objective) -> str:
         return imitation(data) if objective.default_selection == LIKELIHOOD else objective.default_selection
     held_out = _held_out(data)
     if PROPENSITIES in data.manifest.get("files", {}):
-        return "value_low" if _decisions(data) >= ENOUGH else LIKELIHOOD
+        return "value_low" if _decisions(data) >= ENOUGH_POSITIONS else LIKELIHOOD
     paid = _paid(data)
     if not paid:
-        return "AR@1" if sum(held_out.values()) >= ENOUGH else LIKELIHOOD
-    heard = {name: reward for name, reward in paid.items() if held_out[name] >= ENOUGH}
-    return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in heard.items()) or LIKELIHOOD
+        return "AR@1" if sum(held_out.values()) >= ENOUGH_POSITIONS else LIKELIHOOD
+    counted = {name: reward for name, reward in paid.items() if held_out[name] >= ENOUGH_POSITIONS}
+    return " + ".join(f"{reward:g}*{name}.nDCG@20" for name, reward in counted.items()) or LIKELIHOOD
 
 
 def imitation(data: Prepared) -> str:
@@ -46,13 +50,13 @@ def imitation(data: Prepared) -> str:
     There the likelihood at its best temperature is nearly level for many epochs, in which ranking rises by a tenth:
     the weight lets 0.01 of nDCG outweigh 0.03 nats (docs/results/defaults.md).
     """
-    return IMITATION if data.sparse and sum(_held_out(data).values()) >= ENOUGH else LIKELIHOOD
+    return IMITATION if data.sparse and sum(_held_out(data).values()) >= ENOUGH_POSITIONS else LIKELIHOOD
 
 
-def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
+def events_left_out(select: str, data: Prepared, objective: Objective) -> str | None:
     """What to tell the user where `auto` leaves events out, or a rule of their own rests on too few."""
     held_out = _held_out(data)
-    few = {name: held_out[name] for name in _paid(data) if held_out[name] < ENOUGH}
+    few = {name: held_out[name] for name in _paid(data) if held_out[name] < ENOUGH_POSITIONS}
     if select != "auto":
         few = {name: count for name, count in few.items() if f"{name}." in select}
     if not few or (select == "auto" and rule(select, data, objective) in (objective.default_selection, "value_low")):
@@ -61,7 +65,7 @@ def unheard(select: str, data: Prepared, objective: Objective) -> str | None:
     selected_by = rule(select, data, objective)
     what = f"so the epoch is selected by {selected_by}" if select == "auto" else f"and '{select}' rests on them"
     return (
-        f"too few held-out positions to tell a small difference ({said}; {ENOUGH} are needed), {what}. "
+        f"too few held-out positions to tell a small difference ({said}; {ENOUGH_POSITIONS} are needed), {what}. "
         "A larger validation share, or more data, helps."
     )
 

@@ -27,6 +27,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
 from localpolicy.runtime.devices import keep_freed_memory
 from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.progress import EPOCH_LINES
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.average import averaged, keep_average
@@ -49,7 +50,7 @@ from localpolicy.training.warm_start import warm_start
 from localpolicy.types import Batch
 
 LOG = logging.getLogger(__name__)
-EPOCHS = logging.getLogger("localpolicy.training.epochs")  # one line per epoch
+EPOCHS = logging.getLogger(EPOCH_LINES)
 CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
 
 
