@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from localpolicy.data.batches import Windows
 from localpolicy.objectives import OBJECTIVES
+from localpolicy.objectives.critic import Critic
+from localpolicy.objectives.distill import Distill
+from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.training import captured, trainer
+from localpolicy.training.setup import build_reader, resolve
 from localpolicy.training.train import train
 
 
@@ -42,3 +47,28 @@ def test_what_cannot_be_captured_says_why(small, tmp_path):
     assert run.manifest["steps_not_captured"] == "graphs are captured on CUDA devices alone"
     config = Config.parse({"train": {"device": "cuda", "capture": False}})
     assert captured.refusal(config, None, None, ALONE) == "train.capture is false"
+
+
+class Likelier(MLE):
+    """An objective of the user's."""
+
+
+class SameSteps(MLE):
+    """One that says so."""
+
+    capturable = True
+
+
+@pytest.mark.parametrize(("objective", "captured_steps"), [(MLE, True), (Likelier, False), (SameSteps, True)])
+def test_an_objective_says_itself_whether_its_steps_may_be_replayed(objective, captured_steps, small, monkeypatch):
+    config = resolve(Config.parse({"objective": objective(), "train": {"device": "cpu"}}), small)
+    reader = build_reader(small, config)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"device": "cuda"})})
+    said = captured.refusal(config, reader, Windows(small, "train", config.data), ALONE)
+    assert (said is None) == captured_steps and (said is None or "capturable" in said)
+
+
+def test_every_objective_of_this_package_with_steps_is_capturable():
+    made_of_others = {"lpi_cb", "lpi_rl"}
+    assert {name for name, objective in OBJECTIVES.items() if not objective.capturable} == made_of_others
+    assert Critic.capturable and Distill.capturable, "what these are made of"

@@ -16,7 +16,7 @@ from localpolicy import plugins
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.objectives.exponential import ExpWeighted
 from localpolicy.objectives.importance import IPS, IPSPG
-from localpolicy.objectives.lpi import LPI, LPIBandit
+from localpolicy.objectives.lpi import LPI, ClosedForm, LPIBandit
 from localpolicy.objectives.lpi_weighted import LPIWeighted, LPIWeightedBandit
 from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective, RecordedObjective
@@ -91,14 +91,15 @@ def _of_one_form(values: Mapping[str, Any]) -> Mapping[str, Any]:
     Runs of that version record the other form's settings at their defaults.
     """
     name, form = str(values.get("name", DEFAULT)), values.get("improve", "closed")
-    if name not in ("lpi_cb", "lpi_rl"):
+    closed = OBJECTIVES.get(name)
+    if closed is None or not issubclass(closed, ClosedForm):
         return values
     if form not in ("closed", "weighted"):
         raise ConfigError(
             f"objective.improve: no form '{form}'. {name} is the closed form, {name}_weighted the paper's: leave "
             "improve out."
         )
-    closed, weighted = OBJECTIVES[name], OBJECTIVES[f"{name}_weighted"]
+    weighted = OBJECTIVES[f"{name}_weighted"]
     own, other = (closed, weighted) if form == "closed" else (weighted, closed)
     unread = {key: field.default for key, field in other.model_fields.items() if key not in own.model_fields}
     unread |= {"target": "expected"} if form == "closed" else {}  # which the closed form's always is

@@ -51,6 +51,7 @@ class Critic(Objective):
     """A critic alone, in a network of its own: the second stage of the closed form. No policy is trained."""
 
     name = "critic"
+    capturable = True
     default_selection = "-1*return_error"
     kind: Literal["reward", "q"] = Field("q", description="r̂(x,a), or Q_μ(x,a)")
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")

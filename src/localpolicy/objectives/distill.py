@@ -17,10 +17,11 @@ class Distill(Objective):
     """Imitate the run in the folder `teacher`."""
 
     name = "distill"
+    capturable = True
     uses_reward = False
     default_selection = "-1*teacher_js"
     teacher: str = Field(description="the folder of the run to imitate")
-    beta: float | None = Field(None, gt=0, description="its dial (default: the policy as it was trained)")
+    beta: float | None = Field(None, gt=0, description="the β to imitate it at (default: its own)")
 
     def reads(self) -> Reads:
         """The cross-entropy towards the teacher."""

@@ -25,6 +25,7 @@ class ExpWeighted(Objective):
     """Cross-entropy weighted by the exponential of the observed reward."""
 
     name = "exp_weighted"
+    capturable = True
     temperature: float = Field(0.5, gt=0, description="λ: smaller moves further from the log, and seeks more risk")
     cap: float = Field(20.0, gt=1, description="largest exp(r/λ)")
 

@@ -63,6 +63,7 @@ class IPS(ImportanceWeighted):
     """Inverse propensity scoring of single rewards."""
 
     name = "ips"
+    capturable = True
 
     def terms(self, readout: Readout) -> Terms:
         """-min(π/μ̂, c) r log π."""
@@ -73,6 +74,7 @@ class IPSPG(ImportanceWeighted):
     """The policy gradient with a one-step importance correction."""
 
     name = "ips_pg"
+    capturable = True
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
 
     def reads(self) -> Reads:

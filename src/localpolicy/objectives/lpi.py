@@ -135,7 +135,7 @@ class LPI(ClosedForm):
         return Reads(fields, "q", self.gamma, "expected", logging=self.logging)
 
     def ceiling(self, *, again: bool) -> float | None:
-        """Estimates speak of one step among μ's contexts; the visits of a policy far away hold others."""
+        """0.15 unless one is set: β is chosen by values in μ's contexts, and a policy far from μ meets others."""
         ceiling = super().ceiling(again=again)
         return FAR if ceiling is None else ceiling
 
@@ -146,5 +146,8 @@ class LPI(ClosedForm):
 
     @property
     def largest_factor(self) -> float | None:
-        """A visitor is shown item after item: one that is staked on alone wears out, and its estimate may be luck."""
+        """10 unless one is set: a visitor is shown many items, and none of them should get nearly all the probability.
+
+        Its estimate may be luck, and an item that is shown again and again loses its effect.
+        """
         return REPEATED if self.cap is None else self.cap

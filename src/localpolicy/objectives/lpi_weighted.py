@@ -104,6 +104,7 @@ class LPIWeightedBandit(Weighted):
     """Local policy improvement in a contextual bandit, as the paper has it: on one backbone."""
 
     name = "lpi_cb_weighted"
+    capturable = True
     advantage: Literal["direct", "observed"] = Field("direct", description="A from r̂(x,a), or from the logged r")
 
     def reads(self) -> Reads:
@@ -128,6 +129,7 @@ class LPIWeighted(Weighted, TDObjective):
     """Local policy improvement in a Markov decision process, as the paper has it: on one backbone."""
 
     name = "lpi_rl_weighted"
+    capturable = True
     advantage: Literal["td", "monte_carlo", "sampled"] = Field(
         "td", description="A from Q(x,a), from the observed return, or against random items"
     )

@@ -27,6 +27,7 @@ class MLE(Objective):
     """Maximum likelihood: an estimate of the logging policy."""
 
     name = "mle"
+    capturable = True
     uses_reward = False
     estimates_logging = True
     calibrated = True

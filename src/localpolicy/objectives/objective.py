@@ -46,11 +46,15 @@ class Objective(Settings):
     estimates_logging: ClassVar[bool] = False  # its policy head is a likelihood: an estimate of μ
     calibrated: ClassVar[bool] = False  # the scale of its logits may be fitted to the held-out likelihood
     default_selection: ClassVar[str] = "auto"  # the validation figure that picks the epoch; auto: by reward
+    # Whether all steps of a phase do the same, so that one may be replayed for another. A subclass must say it again.
+    capturable: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
         if "name" not in cls.__dict__:
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
+        if "capturable" not in cls.__dict__:
+            cls.capturable = False
 
     def resolved(self, *, propensities: bool) -> Objective:
         """The same with every default that depends on the log filled in: does it state propensities?"""

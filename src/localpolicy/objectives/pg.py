@@ -15,6 +15,7 @@ class PG(Objective):
     """Cross-entropy weighted by the reward-to-go."""
 
     name = "pg"
+    capturable = True
     non_negative = True
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
 

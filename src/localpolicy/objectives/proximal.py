@@ -23,6 +23,7 @@ class Proximal(ByRatio):
     """Importance weighting without an incentive to leave the logging policy's neighbourhood."""
 
     name = "proximal"
+    capturable = True
     non_negative = False
     clip: float = Field(3.0, gt=1, description="ε: ratios π/μ̂ above it (below 1/ε, where r < 0) are not pushed on")
 

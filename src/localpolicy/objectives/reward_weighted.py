@@ -14,6 +14,7 @@ class RewardWeighted(Objective):
     """Cross-entropy weighted by the reward."""
 
     name = "reward_weighted"
+    capturable = True
     non_negative = True
 
     def terms(self, readout: Readout) -> Terms:

@@ -18,6 +18,7 @@ class SAC(TDObjective):
     """Cross-entropy weighted by Q, with a TD loss."""
 
     name = "sac"
+    capturable = True
     non_negative = True
     warmup: int = Field(0, ge=0, description="steps with weight 1 before Q is trusted")
 

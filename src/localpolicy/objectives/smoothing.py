@@ -19,6 +19,7 @@ class LogSmoothing(ByRatio):
     """Importance weighting of single rewards, smoothed by a logarithm."""
 
     name = "log_smoothing"
+    capturable = True
     smoothing: float = Field(0.1, gt=0, description="λ: larger trusts large ratios π/μ̂ less")
 
     def terms(self, readout: Readout) -> Terms:

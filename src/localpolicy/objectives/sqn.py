@@ -16,6 +16,7 @@ class SQN(TDObjective):
     """Cross-entropy, with a TD loss on the same backbone."""
 
     name = "sqn"
+    capturable = True
     estimates_logging = True
 
     def reads(self) -> Reads:

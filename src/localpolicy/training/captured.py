@@ -46,8 +46,8 @@ def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Rank
         return "the frozen logging policy knows another catalogue, and its histories differ in length"
     if reader.reads.teacher:
         return "a step of distilling reads whole rows of another policy"
-    if not type(config.objective).__module__.startswith("localpolicy."):
-        return "an objective of your own may do other things in each step"
+    if not config.objective.capturable:
+        return "the objective may do other things in each step: it does not say that it is capturable"
     return None
 
 

@@ -1,6 +1,6 @@
 """Where a critic starts, and in which steps it goes on.
 
-It starts with every item at its mean return, as far as the log bears that out (see `credibility`). Its projection of
+It starts with every item at its mean return, as far as the log bears that out (see `critic_quality`). Its projection of
 μ̂'s hidden states starts at zero, so the first thing it says is this plain model, and the network learns what is left.
 Where that is nothing, as with a few clicks among thousands of impressions, its start is what is kept.
 
@@ -20,27 +20,29 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.model.heads import ItemHead, ProjectedHead
 from localpolicy.model.network import Network
-from localpolicy.objectives.critic import Critic
 from localpolicy.objectives.objective import Objective
 from localpolicy.training.critic_quality import credible_means, read_decisions
+from localpolicy.types import Reads
 
 
-def informed(objective: Objective, data: Prepared) -> Critic | None:
-    """The critic that is to start so, where this objective is one and the log shows what was passed over."""
-    return objective if isinstance(objective, Critic) and data.kind == "impressions" else None
+def informed(objective: Objective, data: Prepared) -> Reads | None:
+    """What the critic reads that is to start so, where the objective is one alone and the log shows what was passed."""
+    reads = objective.reads()
+    return reads if not reads.policy and data.kind == "impressions" else None
 
 
-def unit_of(objective: Critic, windows: Windows) -> float:
+def unit_of(critic: Reads, windows: Windows) -> float:
     """The standard deviation of the returns in these windows; 1 where they are all alike."""
-    spread = float(read_decisions(windows, gamma=objective.gamma).returns.std())
+    spread = float(read_decisions(windows, gamma=critic.gamma).returns.std())
     return spread if spread > 0 else 1.0
 
 
 @torch.no_grad()
-def start_at_item_means(network: Network, objective: Critic, windows: Windows) -> None:
+def start_at_item_means(network: Network, critic: Reads, windows: Windows) -> None:
     """Set the biases of a critic's head to the items' mean returns in these windows."""
-    log = read_decisions(windows, gamma=objective.gamma)
+    assert critic.critic is not None
+    log = read_decisions(windows, gamma=critic.gamma)
     means = torch.from_numpy(credible_means(log.item, log.returns, n_items=network.n_items, weight=log.weight))
-    head = network.heads[objective.kind]
+    head = network.heads[critic.critic]
     assert isinstance(head, ItemHead | ProjectedHead)
     head.bias.copy_(means if network.shard is None else means[network.shard.own])

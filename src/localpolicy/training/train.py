@@ -61,7 +61,11 @@ def train(
     if backbone is not None:
         remember(backbone)
     config = config_of(objective, config, **settings)
-    run = Run(out if out is not None else _own_folder(config))
+    if out is None:
+        beta = config.objective.model_dump().get("beta")  # as given: what a run serves at is known when it is trained
+        dial = "" if beta is None else f"-beta={beta:g}"
+        out = new_folder(f"{config.objective.name.rpartition(':')[2]}{dial}-seed={config.train.seed}")
+    run = Run(out)
     return training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone)
 
 
@@ -126,14 +130,6 @@ def training(
             if ranks.leads and not run.saved:  # the same command, corrected, must not find the folder occupied
                 run.clear()
             raise
-
-
-def _own_folder(config: Config) -> Path:
-    """A new folder named for what is trained."""
-    objective = config.objective
-    value = getattr(objective, "beta", None)
-    beta = "" if value is None else f"-beta={value:g}"
-    return new_folder(f"{objective.name.rpartition(':')[2]}{beta}-seed={config.train.seed}")
 
 
 def tidy(run: Run) -> None:
