@@ -8,7 +8,6 @@ N x V, and the matrix product, which costs most, is done once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.blocks import blocks_of, part_of
+from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.fused_statistics import fused_statistics, serves
 from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import OpenItems, masked
@@ -83,8 +83,7 @@ def divergence(p: Formed, q: Formed, scratch: Scratch) -> tuple[Tensor, Tensor]:
     soft = torch.ops.aten.softplus.out(gap, 1.0, 40.0, out=scratch.like("soft", p.p))
     mixed = scratch.dot(p.p, soft)
     mixed += scratch.dot(q.p, soft.sub_(gap))
-    kl = -scratch.dot(p.p, gap)
-    return (math.log(2) - mixed / 2).clamp_(min=0.0), kl.clamp_(min=0.0)
+    return divergences((mixed, -scratch.dot(p.p, gap)))
 
 
 @torch.no_grad()

@@ -54,7 +54,7 @@ class Windows:
         self.filters: ItemFilters | None = None
         if data.filters is not None:
             self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
-        # Where all places are looked at alike, or nobody can say, nothing is told apart.
+        # Where all places are looked at alike, or it is not known, places are not told apart.
         places = data.places
         self.examined: Tensor | None = None  # [K]
         if places is not None and (places.examined != 1).any():

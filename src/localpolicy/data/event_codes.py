@@ -65,7 +65,10 @@ def make_event_codes(
     named = {raw: config.rename.get(raw, config.rename.get(event_name(raw), event_name(raw))) for raw in raw_events}
     dropped = {*config.drop_events, *map(event_name, config.drop_events)}
     if first:
-        _refuse_unknown(config.drop_events, {*named, *named.values()})
+        known = {*named, *named.values()}
+        for event in config.drop_events:
+            if event not in known and event_name(event) not in known:
+                raise DataError(f"drop_events: no event '{event}' in this log{nearest(event, known)}")
     shown = reading.has_propensity or NO_ANSWER in named.values()
     kind = config.kind if config.kind != "auto" else "impressions" if shown else "interactions"
     if kind == "interactions":
@@ -97,7 +100,7 @@ def make_event_codes(
 
 
 def _worth(event: str, rewards: RewardMap, only_past: Collection[str]) -> float:
-    """What an event is worth; of one that no row of this log was answered with nobody need have said so."""
+    """What an event is worth; 0 for one that only histories hold, where the rewards do not name it."""
     try:
         return rewards.of(event)
     except DataError:
@@ -117,9 +120,3 @@ def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) ->
             names = engine.rows(f"SELECT DISTINCT CAST({value} AS STRING) FROM {raw.view} WHERE {where} LIMIT {most}")
             values |= {str(name) for (name,) in names}
     return sorted(values)
-
-
-def _refuse_unknown(dropped: Sequence[str], known: Collection[str]) -> None:
-    for event in dropped:
-        if event not in known and event_name(event) not in known:
-            raise DataError(f"drop_events: no event '{event}' in this log{nearest(event, known)}")

@@ -117,7 +117,7 @@ def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
         return column
     column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), pa.scalar(None, pa.string()), column)
     given = column.drop_null()
-    if explicit == "vector" or (len(given) and _all(pc.match_substring_regex(given, r"^\s*\[.*\]\s*$"))):
+    if explicit == "vector" or (len(given) and pc.all(pc.match_substring_regex(given, r"^\s*\[.*\]\s*$")).as_py()):
         inner = pc.utf8_trim(column, " []()")
         try:
             return pc.split_pattern_regex(inner, r"[,;\s]+").cast(pa.list_(pa.float64()))
@@ -182,10 +182,6 @@ def _guess(name: str, values: pa.Array) -> str:
         shown = any(word == each or word.endswith(f"_{each}") for each in NAMES)
         return "name" if shown or (len(given) > FEW and len(pc.unique(given)) > 0.5 * len(given)) else "category"
     return "skip"
-
-
-def _all(truths: pa.Array) -> bool:
-    return bool(pc.all(truths).as_py())
 
 
 def _share(truths: pa.Array) -> float:

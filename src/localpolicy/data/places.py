@@ -116,7 +116,7 @@ class _Pairs:
             self.squares[number] += (earned**2).sum(0)
 
     def _weights(self, propensity: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
-        """P(the other order | the pair) of every list: 0 where it has no place j, or where chance had no say."""
+        """P(the other order | the pair) of every list: 0 where it has no place j, or where the order was not drawn."""
         open_after = np.cumprod(1 - propensity, axis=1)  # R
         share = propensity * np.concatenate([np.ones((len(propensity), 1)), open_after[:, :-1]], axis=1)  # μ
         for i, j in self.pairs:

@@ -31,6 +31,7 @@ from localpolicy.data.store import LOG, OPTIONAL, Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.data.stream import write_events, write_ids
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.limits import DAY
 
 LONGEST_SEQUENCE = 1 << 22  # events: one sequence is held in memory, whatever --memory says
 log = logging.getLogger("localpolicy.data.prepare")  # the steps of `prepare`, under its name
@@ -150,7 +151,10 @@ class Preparation:
         item_table = self._item_table(integer=reading.item_id == "integer")
         engine.table("items", sql.items(sum(sizes[:2]) if last else 0))
         self._say_near_duplicates(reading)
-        dates = _dates(*engine.rows(sql.FIRST_AND_LAST)[0]) if reading.has_time else None
+        dates = None
+        if reading.has_time:
+            first, last = engine.rows(sql.FIRST_AND_LAST)[0]
+            dates = {"first": _date(first), "last": _date(last)}
         derived = {"above": "request", "anew": "context_id"}
         optional = tuple(name for name in OPTIONAL if derived.get(name, name) in fields)
         extra: dict[str, Any] = {
@@ -204,9 +208,9 @@ class Preparation:
         if events > LONGEST_SEQUENCE and (found := self.engine.rows(sql.too_long(LONGEST_SEQUENCE))):
             name, length = found[0]
             raise DataError(
-                f"sequence {name!r} has {length:,} events; expected at most {LONGEST_SEQUENCE:,}: more is nobody's "
-                "history, and would have to fit into memory. Cut it with --session-gap, or keep its last events with "
-                "--most-recent."
+                f"sequence {name!r} has {length:,} events; expected at most {LONGEST_SEQUENCE:,}: no person "
+                "does so much, and it would have to fit into memory. Cut it with --session-gap, or keep its last "
+                "events with --most-recent."
             )
 
     def _leave_out_old(self, config: PrepareConfig, fields: Sequence[str]) -> None:
@@ -215,7 +219,7 @@ class Preparation:
             raise ConfigError("since and days need times, and this log has none: map a timestamp.")
         last = int(self.engine.rows("SELECT MAX(time) FROM usable")[0][0])
         cuts = [] if config.since is None else [milliseconds_of(config.since, "since")]
-        cuts += [] if config.days is None else [last - round(config.days * 86_400_000) + 1]
+        cuts += [] if config.days is None else [last - round(config.days * DAY) + 1]
         before = int(self.engine.rows("SELECT COUNT(*) FROM usable")[0][0])
         self.engine.view("usable", sql.recent(max(cuts), contexts="context_id" in fields))
         after = int(self.engine.rows("SELECT COUNT(*) FROM usable")[0][0])
@@ -283,12 +287,8 @@ class Preparation:
                 )
 
 
-def _dates(first: int, last: int) -> dict[str, str]:
-    """The first and the last time, as people write them (UTC)."""
-    return {"first": _date(first), "last": _date(last)}
-
-
 def _date(time: int) -> str:
+    """As people write it (UTC)."""
     return str(np.datetime64(time, "ms"))
 
 

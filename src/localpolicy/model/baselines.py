@@ -17,6 +17,7 @@ from torch import Tensor
 from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
+from localpolicy.limits import SMOOTHING
 from localpolicy.model.histories import Deployable
 from localpolicy.model.policy import Origin
 from localpolicy.types import Batch
@@ -29,9 +30,6 @@ def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *,
     """
     value = torch.log((1 - background) * weight + background * base[item])
     return SparseLogits(torch.log(background * base), rows, row, item, value.to(base.dtype))
-
-
-SMOOTHING = 0.5  # added to every item's count, so that no item has probability 0 and log p is finite
 
 
 def events_but(data: Prepared, *left_out: str) -> list[int]:

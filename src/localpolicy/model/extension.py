@@ -66,7 +66,8 @@ class Extension:
     def state(self, network: Network | Towers, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The network's weights with the new items' rows; `learnt` is what was saved beside them of features."""
         state = dict(network.state_dict())
-        prefixes = [""] if isinstance(network, Network) else ["logging.", *_critics(network)]
+        critics = [f"critics.{number}." for number in range(len(network.towers) - 1)]
+        prefixes = [""] if isinstance(network, Network) else ["logging.", *critics]
         near = torch.from_numpy(self.made.near)
         for prefix, tower in zip(prefixes, network.towers, strict=True):
             rise = float(learnt[f"{prefix}features.rise"]) if f"{prefix}features.rise" in learnt else 0.0
@@ -90,10 +91,6 @@ class Extension:
         if "critics" in made:
             wider["critics"] = [{**critic, "items": len(self.items)} for critic in made["critics"]]
         return wider
-
-
-def _critics(network: Towers) -> list[str]:
-    return [f"critics.{number}." for number in range(len(network.towers) - 1)]
 
 
 def _appended(items: pa.Table, new: pa.Table, kinds: Mapping[str, str]) -> pa.Table:

@@ -79,7 +79,7 @@ def name_column(items: pa.Table) -> str | None:
 
 
 def names_of(items: pa.Table, at: Sequence[int] | None = None) -> list[str] | None:
-    """What the items (or those `at` these places) are called, by the first column of names; None: nobody says.
+    """What the items (or those `at` these places) are called, by the first column of names; None without one.
 
     An item without a name is called by its id.
     """

@@ -168,7 +168,8 @@ class Policy:
         from localpolicy.model.extension import Extension  # it knows networks of all kinds
 
         extension = Extension(self.items, self.network, table)
-        wider = build(extension.described(self.network.describe()), backbone=_own(self.network))
+        backbone = copy.deepcopy(self.network.towers[0].backbone) if self.network.own_backbone else None
+        wider = build(extension.described(self.network.describe()), backbone=backbone)
         state = extension.state(self.network, self.learnt)
         fill(wider, state, source=Path("the extended policy"))
         policy = Policy(wider.to(self.network.embedding.device), self.origin, extension.items, beta=self.beta)
@@ -247,11 +248,6 @@ class Policy:
         policy = cls(network, about.origin, items, beta=beta)
         policy.learnt = learnt
         return policy
-
-
-def _own(network: Network | Towers) -> nn.Module | None:
-    """A copy of a backbone of the user's."""
-    return copy.deepcopy(network.towers[0].backbone) if network.own_backbone else None
 
 
 class _Recorded(BaseModel):

@@ -139,7 +139,7 @@ class NetworkReader:
             numbers["return_to_go"] = returns_to_go(batch, gamma=self.reads.gamma)[at]
         if "logged_propensity" in self.reads.fields:
             assert batch.propensity is not None, "checked before training"
-            stated = batch.propensity[at]  # of nothing, where nobody can say among which items
+            stated = batch.propensity[at]  # unknown, where the items that could be chosen are
             numbers["logged_propensity"] = (
                 stated if open_items is None else stated.masked_fill(open_items.unknown, torch.nan)
             )

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow.parquet as pq
 from scipy import stats
 
-from localpolicy.limits import CONTEXT, NO_ANSWER
+from localpolicy.limits import CONTEXT, FALLBACK, NO_ANSWER
 from localpolicy.serving.audit_lists import TOLERANCE, Evidence
 from localpolicy.serving.database import Database
 from localpolicy.serving.recommender import Recommender
-from localpolicy.serving.records import FALLBACK
 
 ACCUSED = 1e-4  # chance with which the test of draws accuses a true log; the others compare numbers, and do not guess
 DRIFTED = 1e-5  # chance with which stable contexts are said to have changed

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.limits import FALLBACK
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.recommender import MOST_SCORES, Recommender
-from localpolicy.serving.records import FALLBACK, Mode
+from localpolicy.serving.records import Mode
 
 
 @dataclass(frozen=True)

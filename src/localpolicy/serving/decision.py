@@ -1,4 +1,4 @@
-"""What a look at a rollout's log says: on to the next stage, back to nobody, or wait.
+"""What a look at a rollout's log says: go on to the next stage, roll back, or wait.
 
 Everything here is computed from units (see `units`) and rules: no file is read. The tests hold at any moment (see
 `sequential`), for rewards that no longer change. All alarms together are false with probability `alpha` at most. A

@@ -226,7 +226,8 @@ def _erase_prepared(
             rows = np.repeat(wanted, lengths)
             arrays = {key: np.asarray(array)[rows] for key, array in split.arrays.items()}
             if "filter" in arrays:
-                arrays["filter"] = _renumbered(arrays["filter"], numbers)
+                among = arrays["filter"]  # numbered anew, since only some of the filters are left
+                arrays["filter"] = np.where(among < 0, among, np.searchsorted(numbers, among))
             store.splits[name].append(lengths[wanted], arrays)
             store.splits[name].append_ids(ids[name].filter(wanted))
         shutil.copyfile(folder / "items.parquet", store.folder / "items.parquet")
@@ -245,11 +246,6 @@ def _used_filters(data: Prepared, keep: Mapping[str, np.ndarray]) -> np.ndarray:
             used.append(np.unique(split.arrays["filter"][np.repeat(keep[name], np.diff(split.offsets))]))
     numbers = np.unique(np.concatenate(used))
     return numbers[numbers >= 0]
-
-
-def _renumbered(number: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The same references once only the filters `kept` are left."""
-    return np.where(number < 0, number, np.searchsorted(kept, number))
 
 
 def _record(path: Path, entry: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, RunError, nearest
-from localpolicy.limits import NO_ANSWER
+from localpolicy.limits import NO_ANSWER, SMOOTHING
 from localpolicy.runtime.files import sha256
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.filters import Filter
@@ -30,7 +30,6 @@ from localpolicy.serving.simple import FILE, SimpleScorer
 
 FORMAT = 1
 START = -1  # stands before the first item of a history that is not cut off
-SMOOTHING = 0.5  # added to each item's count in the fallback, so that every item can be shown
 SMALLEST_BETA = 1e-6  # Q/β must stay a finite number
 TIE = 1e-4  # nats within which two items are equally good
 MOST_SCORES = 1 << 24  # scores held at once: more histories are answered in turns
@@ -132,7 +131,7 @@ class Recommender:
             )
 
     def fallback(self, rows: int = 1) -> np.ndarray:
-        """log(count + ½) of each item, for lists where the policy cannot speak: [B, V]."""
+        """log(count + ½) of each item, for requests that the policy has no answer to: [B, V]."""
         if self._counts is None:
             counts = np.array(json.loads((self.folder / "counts.json").read_text(encoding="utf-8")), np.float64)
             self._counts = np.log(counts + SMOOTHING).astype(np.float32)

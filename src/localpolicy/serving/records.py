@@ -12,7 +12,6 @@ from typing import Any, Literal
 from localpolicy.serving.filters import Filter, Id
 
 Mode = Literal["drawn", "top", "fallback"]
-FALLBACK = "fallback"  # the policy named by lists that were drawn from popularity
 TIME_DIGITS = 12  # of a request id: milliseconds since 1970 in hex, so that ids sort by time
 MARK_DIGITS = 10  # at its end: what the log's key makes of the rest
 

@@ -1,8 +1,8 @@
-"""`rollout`: from nobody to everybody in stages, and back at once where the candidate does harm.
+"""`rollout`: a candidate serves a growing share of people in stages, and none at once where it does harm.
 
 The rollout is a small JSON file that `lpi serve --rollout` reads again and again. `plan` writes it: which candidate,
 which stages, and by which rules it will be judged. `judge` looks at the log and moves it: on to the next stage, back
-to nobody, or nowhere (see `decision`). Judging more often costs nothing: the tests hold at any moment.
+to serving none, or not at all (see `decision`). Judging more often costs nothing: the tests hold at any moment.
 
 Evidence belongs to one rollout and one version of its candidate. The tests accumulate over its stages; heads are
 counted per stage.
@@ -136,7 +136,7 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
 
 
 def roll_back(path: Path | str, *, why: str) -> None:
-    """End a rollout by hand: nobody gets the candidate any more, whatever the log says."""
+    """End a rollout by hand: the candidate serves no one any more, whatever the log says."""
     with only_writer(Path(path)):
         rollout = read_plan(path)
         if rollout["stage"] == BACK or rollout["done"]:

@@ -72,10 +72,8 @@ def write_prepared(
         parts = 0
         for chunk in world.log(sequences, seed) if chunks is None else chunks:
             shown.add(chunk)
-            _spool(
-                spool / f"{parts}.npz",
-                written.add(chunk.interactions(world.events) if interactions else chunk),
-            )
+            kept = written.add(chunk.interactions(world.events) if interactions else chunk)
+            np.savez(spool / f"{parts}.npz", **vars(kept))
             parts += 1
             if progress is not None:
                 progress(len(chunk.sequence))
@@ -138,10 +136,6 @@ def _append(
             arrays["propensity"] = part.propensity
             arrays["policy"] = np.where(np.isnan(part.propensity), -1, policy)
         writer.append(part.lengths, arrays)
-
-
-def _spool(path: Path, chunk: Events) -> None:
-    np.savez(path, **vars(chunk))
 
 
 def _spooled(spool: Path, parts: int) -> Iterator[Events]:

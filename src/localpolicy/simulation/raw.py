@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from localpolicy.limits import DAY
 from localpolicy.simulation.events import Events, Progress
 from localpolicy.simulation.laws import Lengths
 from localpolicy.simulation.shop import StoreConfig, StoreWorld
 
 CHUNK = 131_072  # visits made at once
-DAY = 86_400_000  # ms
 Rows = dict[str, int]  # rows written, by kind
 
 

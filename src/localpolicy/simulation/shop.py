@@ -65,7 +65,6 @@ class RolloutValue:
 
     mean: float
     se: float
-    interval: tuple[float, float]  # 95 %
     per_episode: np.ndarray  # [n]; episode i has the same shopper and luck under every agent
 
 
@@ -173,8 +172,8 @@ class StoreWorld:
                 events[:, step] = shoppers.answer(items[:, step], world)
             values.append(REWARDS[events].mean(1))
         per_episode = np.concatenate(values)
-        mean, se = float(per_episode.mean()), float(per_episode.std(ddof=1) / np.sqrt(n))
-        return RolloutValue(mean, se, (mean - 1.96 * se, mean + 1.96 * se), per_episode)
+        se = float(per_episode.std(ddof=1) / np.sqrt(n))
+        return RolloutValue(float(per_episode.mean()), se, per_episode)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """None: what a shop holds follows from its settings and seed."""

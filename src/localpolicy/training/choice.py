@@ -1,7 +1,7 @@
-"""What an improved policy is on: how far its critics are to be believed, and which β.
+"""How far an improved policy moves from μ̂: how much its critics count (their slope), and β.
 
-On validation sequences that chose no epoch. The slope (see `training.critic_quality`) comes first; at 0 the policy
-stays at μ̂. β is given, or chosen:
+Both are found on validation sequences that chose no epoch. The slope (see `training.critic_quality`) comes first; at 0
+the policy stays at μ̂. β is given, or chosen:
 
 - with logged propensities: the largest lower confidence bound of the value among μ̂ (β = ∞) and a grid of multiples of
   the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
@@ -40,7 +40,7 @@ from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.critic_quality import Calibration, calibrate
-from localpolicy.training.validation import batch_size, reward_scale
+from localpolicy.training.validation import batch_size, reward_model, reward_scale
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
 USUAL = 1.0  # the multiple where nothing can choose
@@ -51,9 +51,9 @@ class BetaCandidate(NamedTuple):
     """A β that was considered, with its value, lower bound and distance from μ̂."""
 
     beta: float | None  # None: μ̂ itself
-    value: float | None  # of one deviation from μ, where it can be estimated
-    low: float | None  # its lower bound, for all candidates at once
-    effective: float | None  # effective sample, as a share of the decisions
+    value: float  # of one deviation from μ
+    low: float  # its lower bound, for all candidates at once
+    effective: float  # effective sample, as a share of the decisions
     js: float
 
     def json(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class HeldOut(NamedTuple):
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a), over what could be chosen
     item: np.ndarray
     place: np.ndarray  # in its list: how many stand above
-    log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where nobody can say
+    log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where it is unknown
     known: bool  # whether the log states μ
     begins: np.ndarray  # where in its sequence the list begins
     stated: np.ndarray | None = None  # its place as the log states it
@@ -174,16 +174,18 @@ def choose(
     usual = objective.beta or USUAL * spread
     if slope == 0:
         return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
-    model = ItemMeans.fit(data) if config.train.estimator == "dr" else None
-    curve = _Curve(policy, windows, slope, config, ranks, model)
+    curve = _Curve(policy, windows, slope, config, ranks, reward_model(data, config))
     ceiling = objective.max_js if objective.beta else objective.ceiling(again=again)
     if objective.beta is not None or data.kind != "impressions" or np.isnan(read.log_mu).all():
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
         return Choice(beta, slope, calibration, by, said=said)
     candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read, scale=reward_scale(data))
-    fit = [candidate for candidate in candidates if candidate.beta is None or _fits(candidate, ceiling)]
-    best = max(fit, key=lambda candidate: -math.inf if candidate.low is None else candidate.low)
+    most = math.inf if ceiling is None else ceiling
+    allowed = [
+        each for each in candidates if each.beta is None or (each.effective >= LEAST_EFFECTIVE and each.js <= most)
+    ]
+    best = max(allowed, key=lambda each: each.low)
     by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
     if best.beta is None:
         said = "no tilt has a larger lower bound of its value than μ̂ itself: the policy stays at μ̂."
@@ -262,11 +264,6 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -
         BetaCandidate(beta, bound.value, bound.low, bound.effective, float(js))
         for beta, bound, js in zip([*betas, None], bounds, points.js, strict=True)
     ]
-
-
-def _fits(candidate: BetaCandidate, max_js: float | None) -> bool:
-    assert candidate.effective is not None
-    return candidate.effective >= LEAST_EFFECTIVE and (max_js is None or candidate.js <= max_js)
 
 
 def _within(curve: _Curve, beta: float, max_js: float | None) -> float:

@@ -1,4 +1,4 @@
-"""Another run as μ̂: which run may serve, over which catalogue, and what it cannot speak of.
+"""Another run as μ̂: which run may serve, over which catalogue, and which actions it knows nothing of.
 
 A run that knows only some of the data's items gives the others probability 0 (see `model.newer_catalogue`). Actions
 on them tell nothing of μ̂: importance-weighted objectives give them the weight 0, and the others, where μ̂ enters only
@@ -14,13 +14,13 @@ import numpy as np
 
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import RunError
+from localpolicy.limits import FALLBACK
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import Run
 from localpolicy.training.checks import BLOCK
 
-FALLBACK = "fallback"  # what `serving` names lists that it drew from popularity, where the policy cannot speak
 SHORTEST_DIGEST = 8  # hex digits that name a policy
 
 

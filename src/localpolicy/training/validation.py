@@ -41,7 +41,7 @@ def validate(
         policy,
         windows,
         events=data.events,
-        reward_model=ItemMeans.fit(data) if config.train.estimator == "dr" else None,
+        reward_model=reward_model(data, config),
         min_history=config.train.min_history,
         batch_size=batch_size(config),
         description="validation",
@@ -72,6 +72,11 @@ def blended_likelihood(logp: np.ndarray, share: np.ndarray) -> float:
     """
     probability = np.exp(logp.astype(np.float64))
     return max(float(np.log((1 - m) * probability + m * share).mean()) for m in SHARES)
+
+
+def reward_model(data: Prepared, config: Config) -> ItemMeans | None:
+    """r̂ of the doubly robust estimate, where it is asked for."""
+    return ItemMeans.fit(data) if config.train.estimator == "dr" else None
 
 
 def batch_size(config: Config) -> int:

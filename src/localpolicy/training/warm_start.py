@@ -31,6 +31,7 @@ from torch import Tensor
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.model.config import OF_ITEM_TABLE
+from localpolicy.model.heads import SOFTMAX_HEADS
 from localpolicy.model.network import FEATURES, Network
 from localpolicy.model.newer_catalogue import match_items
 from localpolicy.model.weights import load_weights, without_features
@@ -39,7 +40,6 @@ from localpolicy.runtime.files import read_json
 
 LOG = logging.getLogger(__name__)
 NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
-SOFTMAX_HEADS = ("policy", "logging")
 FREE = ("dropout", *OF_ITEM_TABLE)  # of the model: no weight depends on them
 
 

@@ -86,7 +86,7 @@ def settle_reward(reading: Reading) -> None:
 
 
 def refuse_empty_rewards(reading: Reading) -> None:
-    """What an empty reward means nobody can guess: nothing came of it, or nobody knows."""
+    """Raise on empty rewards: they may mean 0 or "not known", and the log does not say which."""
     theirs = reading.meant.get("reward")
     if theirs is None or "+" in theirs:
         return
