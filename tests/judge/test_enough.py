@@ -82,6 +82,10 @@ def test_no_more_decisions_are_asked_for_than_there_are(monkeypatch):
         found = value_check(new, None, GateRules(smallest_gain=0.0))
         assert (found.outcome, found.needed) == ("cannot tell", needed)
         assert ("401 decisions would tell" in found.because) == (more == 1)
+    asked = []
+    monkeypatch.setattr(gate_ranks, "more_needed", lambda found, gain, confidence: asked.append(gain))
+    beside = value_check(new, None, GateRules(value_margin=0.01), decides=False)
+    assert beside.outcome == "cannot tell" and asked == [pytest.approx(beside.value + 0.01 * reward.mean())]
 
 
 @pytest.mark.parametrize(("difference", "beyond"), [(0.02, 0.02), (-0.01, 0.1 * 0.5)])

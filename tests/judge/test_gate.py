@@ -142,7 +142,7 @@ def test_a_reference_that_learned_nothing_measures_no_distance():
     sharp, dull = popular + 0.5, np.full(500, -math.log(20)) + rng.normal(0, 0.01, 500)
     for logp, outcome, said in (
         (sharp, "yes", ""), (dull, "cannot tell", "no better than chance,"),
-        (popular - 0.1, "cannot tell", "no better than popularity,"),
+        (popular - 0.1, "cannot tell", "no better than popularity,"), (popular - 0.02, "yes", ""),
     ):  # fmt: skip
         named = replace(new, scores=replace(new.scores, logp_reference={"mle": logp}))
         found = reference_fit_check(named, popular, 20, GateRules())
