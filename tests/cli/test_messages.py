@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from localpolicy.cli.main import main
-from localpolicy.cli.output import EPOCHS, PREPARING, show_messages, show_steps
+from localpolicy.cli.output import PREPARING, show_messages, show_steps
+from localpolicy.runtime.progress import EPOCH_LINES
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +19,7 @@ def silence():
     yield
     logger = logging.getLogger("localpolicy")
     logger.handlers.clear()
-    for name in ("localpolicy", EPOCHS, PREPARING):
+    for name in ("localpolicy", EPOCH_LINES, PREPARING):
         logging.getLogger(name).setLevel(logging.NOTSET)
 
 
@@ -34,11 +35,11 @@ def test_people_get_the_message_alone(capsys):
 
 def test_steps_are_shown_where_they_are_asked_for(capsys):
     show_messages()
-    logging.getLogger(EPOCHS).info("epoch 1")
+    logging.getLogger(EPOCH_LINES).info("epoch 1")
     logging.getLogger(PREPARING).info("filtering")
     assert capsys.readouterr().err == ""
-    show_steps(EPOCHS)
-    logging.getLogger(EPOCHS).info("epoch 2")
+    show_steps(EPOCH_LINES)
+    logging.getLogger(EPOCH_LINES).info("epoch 2")
     logging.getLogger(PREPARING).info("filtering")
     assert capsys.readouterr().err == "epoch 2\n"
 

@@ -44,7 +44,8 @@ def test_a_closed_form_names_the_network_of_each_epoch(small, tmp_path):
     run = train(small, "lpi_rl", out=tmp_path / "run", critics=2, **SETTINGS)
     manifest = run.manifest
     half = "on every second validation sequence"
-    epochs = {name: f"{each['selected']['epoch']} of {each['epochs']}" for name, each in manifest["stages"].items()}
+    kept = {name: each["selected"]["epoch"] for name, each in manifest["stages"].items()}
+    epochs = {name: f"{epoch} of 2{'' if epoch else ' (its start)'}" for name, epoch in kept.items()}
     selected = manifest["selected"]
     assert run.selection() == {
         f"logging policy μ̂: selected epoch, by logp {half}": epochs["logging"],

@@ -102,13 +102,13 @@ class Run(Result):
         value = f"{selected['value']:.5f}"
         if stages := manifest.get("stages"):
             by = _rule(selected["by"], figures, half=False)
-            epochs = {
-                f"{_network(name)}: selected epoch, by {_rule(stage['selected']['by'], figures, half=True)}": (
-                    f"{stage['selected']['epoch']} of {stage['epochs']}"
-                )
-                for name, stage in stages.items()
-            }
-            return {**epochs, f"the policy made of them: {by}": value}
+            rows = {}
+            for name, stage in stages.items():
+                network = "logging policy μ̂" if name == "logging" else name.replace("-", " ")
+                what = f"{network}: selected epoch, by {_rule(stage['selected']['by'], figures, half=True)}"
+                epoch = stage["selected"]["epoch"]
+                rows[what] = f"{epoch} of {stage['epochs']}{'' if epoch else ' (its start)'}"
+            return {**rows, f"the policy made of them: {by}": value}
         within = f" (step {kept['step']})" if "epoch_share" in kept else ""  # of a validation within an epoch
         by = _rule(selected["by"], figures, half=self.config.train.choose_on == "half")
         return {"selected epoch": f"{selected['epoch']} of {manifest['epochs']}{within}", f"selected by {by}": value}
@@ -366,11 +366,6 @@ def _rule(by: str, figures: Mapping[str, float], *, half: bool) -> str:
     """A rule that selects, with what its words leave open: on which sequences, and which likelihood."""
     mixed = f" ({LIKELIHOOD}: of a mixture with popularity)" if PLAIN in figures and LIKELIHOOD in by else ""
     return f"{by}{mixed} on {'every second validation sequence' if half else 'validation'}"
-
-
-def _network(stage: str) -> str:
-    """What a stage of a closed form trains, in words."""
-    return "logging policy μ̂" if stage == "logging" else stage.replace("-", " ")
 
 
 def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
