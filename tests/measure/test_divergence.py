@@ -28,6 +28,7 @@ def test_the_mean_is_over_references_and_the_floor_over_pairs():
     assert [each["name"] for each in said["reference"]] == ["a", "b"]
     assert said["floor"]["js"]["mean"] == pytest.approx(0.1)
     assert said["js"]["quantiles"]["q50"] == pytest.approx(0.2)
+    assert [said["floor"][name]["quantiles"]["q50"] for name in ("js", "kl")] == pytest.approx([0.05, 0.1])
 
 
 def test_the_noise_floor_is_the_mean_over_pairs_with_an_error_that_pairs_do_not_shrink():

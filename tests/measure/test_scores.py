@@ -116,7 +116,7 @@ def test_repeats_are_of_the_whole_sequence_not_of_the_window(tmp_path):
 def test_lists_are_counted(data):
     made = policy(data)
     windows = Windows(data, "test", WindowConfig())
-    found = score(made, windows, events=data.events, lists=3)
+    found = score(made, windows, events=data.events, lists=3, batch_size=7)
     assert found.shown.sum() == 3 * len(found)
     only_first = score(made, windows, events=data.events, lists=1)
     assert only_first.shown.tolist() == np.bincount(found.top, minlength=ITEMS).tolist()

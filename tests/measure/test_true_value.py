@@ -10,7 +10,15 @@ from measured import policy
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.truth import agent, bandit_probabilities, batch_of_arrays, histories, rollout, true_value
+from localpolicy.measure.truth import (
+    RoundMeasure,
+    agent,
+    bandit_probabilities,
+    batch_of_arrays,
+    histories,
+    rollout,
+    true_value,
+)
 from localpolicy.model.baselines import Popularity
 from localpolicy.simulation import BanditConfig, BanditWorld, StoreConfig, StoreWorld, write_prepared
 
@@ -48,6 +56,14 @@ def test_bandit_value_is_the_double_sum(bandit):
     assert found.se == 0.0
     assert found.gain == pytest.approx(found.value - world.logging_value())
     assert found.optimum == pytest.approx(world.optimum())
+
+
+def test_rounds_of_a_bandit_are_exact(bandit):
+    world, data = bandit
+    found = RoundMeasure(world, episodes=10, seed=0).of(policy(data, event_embeddings=True), None)
+    exact = ("truth", "gain", "step", "js_before", "js_first", "kl_first")
+    assert [found[name]["se"] for name in exact] == [0.0] * len(exact)
+    assert found["js_before"] == found["js_first"] and found["gain"] == found["step"], "the policy before is μ"
 
 
 def test_items_the_policy_never_saw_get_no_probability(tmp_path):
