@@ -35,6 +35,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.summary import values_of
 from localpolicy.runs.baselines import baseline_called
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.runs.run import Run
@@ -200,8 +201,8 @@ def measure(task: Task, raw: Path | None, out: Path, *, device: str = "auto", **
 def _values(scored: Evaluation, name: str) -> np.ndarray:
     """The figure's value at each position [N], NaN where it has none."""
     every = np.full(len(scored.scores), np.nan, np.float32)
-    here = slice(None) if name in ("logp", "AR@1") else scored.positions(name)
-    every[here] = scored.values(name)[0]
+    values, here = values_of(scored.scores, name)
+    every[here] = values
     return every
 
 

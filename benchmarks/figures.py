@@ -163,9 +163,9 @@ def all_figures(scores: Scores, counts: np.ndarray, ranks: float) -> dict[str, t
     return {
         "nDCG@20 of all": (ndcg, by),
         "nDCG@20 of purchases": (ndcg[bought], by[bought]),
-        "reward-weighted nDCG@20": (reward_weighted(scores, "nDCG@20"), by[answered(scores)]),
-        "the same, MRR": (reward_weighted(scores, "MRR"), by[answered(scores)]),
-        "the same, HR@1": (reward_weighted(scores, "HR@1"), by[answered(scores)]),
+        "reward-weighted nDCG@20": (reward_weighted(scores, "nDCG@20", answered(scores)), by[answered(scores)]),
+        "the same, MRR": (reward_weighted(scores, "MRR", answered(scores)), by[answered(scores)]),
+        "the same, HR@1": (reward_weighted(scores, "HR@1", answered(scores)), by[answered(scores)]),
         "the same, new items": ((worth * ndcg)[fresh], by[fresh]),
         "nDCG@20 of purchases, new items": (ndcg[bought & fresh], by[bought & fresh]),
         "reward-weighted, by rarity^½": (rarely(0.5), by),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from measured import evaluate_policy, log, policy, random_sequences
+from measured import evaluate_policy, log, policy, random_sequences, scores
 
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.errors import DataError
 from localpolicy.measure.decisions import decisions
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.score import score
+from localpolicy.measure.summary import ranking
 from localpolicy.types import START, Batch
 
 ITEMS = 9
@@ -181,3 +183,25 @@ def test_the_value_is_of_the_policy_as_it_is_served(data):
         expected = chance @ row_of(model, tokens).numpy()
         np.testing.assert_allclose(found.value_expected[at], expected, rtol=1e-3, atol=1e-5)
     assert found.repeat.any() and (weight[found.repeat] == 0).all()
+
+
+def test_a_reward_weighted_figure_of_a_segment_is_weighted_by_its_own_rewards():
+    """Σ r m / Σ |r| within the segment: at most 1, whatever the other positions are worth."""
+    rng = np.random.default_rng(3)
+    repeat = rng.random(200) < 0.2
+    found = scores(
+        rank=rng.integers(1, 30, 200).astype(float), reward=np.where(repeat, 1.0, 0.2), repeat=repeat,
+        event=np.where(repeat, 2, 1), history=rng.integers(0, 20, 200), sequence=np.arange(200) // 4,
+    )  # fmt: skip
+    evaluation = Evaluation(
+        name="one", figures={**ranking(found, ["nDCG@20"])}, divergence=None, scores=found, counts=np.ones(3),
+        settings={"lists": 20},
+    )  # fmt: skip
+    rows = {row.group: row for row in evaluation.by_segment("reward-weighted.nDCG@20")}
+    gained = np.where(found.rank <= 20, 1 / np.log2(found.rank + 1), 0.0)
+    for name, here in {"repeat": repeat, "new": ~repeat, "history > 15": found.history > 15}.items():
+        expected = (found.reward * gained)[here].sum() / np.abs(found.reward[here]).sum()
+        assert rows[name].mean == pytest.approx(expected) and 0 <= rows[name].mean <= 1, name
+        assert rows[name].low <= rows[name].mean <= rows[name].high
+    whole = (found.reward * gained).sum() / found.reward.sum()
+    assert evaluation.estimate("reward-weighted.nDCG@20").mean == pytest.approx(whole)

@@ -147,10 +147,9 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
     """No segment loses significantly more than allowed, Holm-corrected over the segments."""
-    every, counted = (new.values(name)[0], *deployed.values(name)), new.positions(name)
-    parts = {label: here[counted] for label, here in segments(new.scores, new.counts, new.known).items()}
-    large = {label: here for label, here in parts.items() if here.sum() >= rules.min_segment}
-    values = {label: (every[0][here], every[1][here], every[2][here]) for label, here in large.items()}
+    parts = segments(new.scores, new.counts, new.known)
+    every = {label: (new.values(name, here)[0], *deployed.values(name, here)) for label, here in parts.items()}
+    values = {label: each for label, each in every.items() if len(each[0]) >= rules.min_segment}
     nothing = f"no segment has {rules.min_segment} positions"
     return _no_loss("segments", values, rules.max_segment_loss, rules, nothing=nothing)
 

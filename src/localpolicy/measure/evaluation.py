@@ -110,17 +110,16 @@ class Evaluation(Result):
             return None
         return over_references(self.scores.js, [reference.name for reference in self.divergence.references])
 
-    def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The values behind `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and the sequence of each."""
-        if name == "JS":
-            assert self.js is not None, "no reference was given"
-            return self.js, self.scores.sequence
-        values, here = values_of(self.scores, name)
-        return values, self.scores.sequence[here]
+    def values(self, name: str, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The values behind `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and the sequence of each.
 
-    def positions(self, name: str) -> np.ndarray:
-        """Which positions are behind `purchase.nDCG@20` [N]: `values` are theirs."""
-        return values_of(self.scores, name)[1]
+        Of a part of the positions [N], where `within` says which.
+        """
+        if name == "JS":
+            assert self.js is not None and within is None, "no reference was given"
+            return self.js, self.scores.sequence
+        values, here = values_of(self.scores, name, within)
+        return values, self.scores.sequence[here]
 
     @property
     def main(self) -> str:
@@ -166,10 +165,9 @@ class Evaluation(Result):
 
     def by_segment(self, name: str) -> list[Measurement]:
         """The figure called `name` by history, popularity and repeats, as rows of the long table."""
-        (values, sequence), counted = self.values(name), self.positions(name)
-        parts = {label: here[counted] for label, here in segments(self.scores, self.counts, self.known).items()}
-        means = {label: mean_estimate(values[here], sequence[here]) for label, here in parts.items() if here.any()}
-        return [self._row(label, name, each) for label, each in means.items()]
+        parts = segments(self.scores, self.counts, self.known)
+        means = {label: mean_estimate(*self.values(name, here)) for label, here in parts.items()}
+        return [self._row(label, name, each) for label, each in means.items() if each.n]
 
     def _row(self, group: str, figure: str, value: Estimate | float) -> Measurement:
         """A plain number has neither an error nor positions; a ranking metric lies between 0 and 1."""

@@ -155,28 +155,34 @@ LIKED, AGREEMENT = "liked@1", "agreement"  # figures of how well what is ranked 
 REWARDS = ("AR@1", LIKED, AGREEMENT, "iAR@1")  # figures in units of reward, where they are measured
 
 
-def values_of(scores: Scores, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """The values whose mean is `purchase.nDCG@20`, `AR@1` or `logp` [n], and which positions these are [N]."""
+def values_of(scores: Scores, name: str, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The values whose mean is `purchase.nDCG@20`, `AR@1` or `logp` [n], and which positions these are [N].
+
+    Of the positions `within` [N] alone, where these are given.
+    """
     group, _, metric_name = name.rpartition(".")
+    asked = np.ones(len(scores), dtype=bool) if within is None else within
     if group == WEIGHTED:
-        return reward_weighted(scores, metric_name), answered(scores)
+        here = answered(scores) & asked
+        return reward_weighted(scores, metric_name, here), here
     if group:
-        here = groups(scores)[group]
+        here = groups(scores)[group] & asked
         return scores.metric(metric_name)[here], here
     if name in (LIKED, AGREEMENT):
         values = {LIKED: scores.liked, AGREEMENT: scores.agreement}[name]
         assert values is not None, "a log of ratings"
-        return values[~np.isnan(values)], ~np.isnan(values)
-    values = scores.entropy if name == "entropy" else {"AR@1": reward_at_1, "logp": likelihood}[name](scores)
-    return values, np.ones(len(scores), dtype=bool)
+        asked = asked & ~np.isnan(values)
+    else:
+        values = scores.entropy if name == "entropy" else {"AR@1": reward_at_1, "logp": likelihood}[name](scores)
+    return values[asked], asked
 
 
-def reward_weighted(scores: Scores, name: str) -> np.ndarray:
-    """r m / mean(|r|) at what was answered [n], m being a metric such as nDCG@20.
+def reward_weighted(scores: Scores, name: str, here: np.ndarray) -> np.ndarray:
+    """r m / mean(|r|) at the positions `here` [n], m being a metric such as nDCG@20.
 
-    Its mean is Σ r m / Σ |r|: one figure for events of different worth, at the prices of the rewards.
+    Its mean is Σ r m / Σ |r|: one figure for events of different worth, at the prices of the rewards. The mean of |r|
+    is that of these positions: of a part of them the figure is again at most 1.
     """
-    here = answered(scores)
     reward = scores.reward[here].astype(np.float64)
     scale = float(np.abs(reward).mean()) if len(reward) else 1.0
     return np.asarray(scores.metric(name)[here] * reward / (scale or 1.0))
