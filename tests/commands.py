@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 from click.testing import Result
 from typer.testing import CliRunner
 
 from localpolicy.cli.main import app, main
+
+WIDE = {"COLUMNS": "500"}  # sentences stand in one line, as they were written
 
 
 class Outcome(NamedTuple):
@@ -28,7 +32,8 @@ def lpi(*words: str | Path | int) -> Outcome:
     sys.stdout, sys.stderr = io.StringIO(), io.StringIO()
     code = 0
     try:
-        main()
+        with patch.dict(os.environ, WIDE):
+            main()
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 1
     finally:
@@ -39,7 +44,7 @@ def lpi(*words: str | Path | int) -> Outcome:
 
 def invoked(*words: object) -> Result:
     """Run a command up to its own errors: these are raised, for `pytest.raises`."""
-    done = CliRunner().invoke(app, [str(word) for word in words])
+    done = CliRunner().invoke(app, [str(word) for word in words], env=WIDE)
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import sys
 
 import pytest
 
-from localpolicy.cli.output import console, show_table
+from localpolicy.cli.output import console, show, show_table
+from localpolicy.measure.estimate import Estimate
+from localpolicy.report.table import NOTHING, Table, number, with_error
 
 WHY = "JS 0.0412 ± 0.0003 from mle_0, mle_1; noise floor not known (give a second reference of another seed); " * 3
 SHORT = "its lower end must be above 0"
@@ -17,15 +20,15 @@ TITLE = "DO NOT DEPLOY: lpi[red]x instead of [/data/x] :apple:"
 def shown(monkeypatch, capsys):
     """What a file gets, or a terminal of 80 columns."""
 
-    def show(*rows: tuple[str, ...], note: str = "", terminal: bool = False) -> str:
-        console.cache_clear()
+    def show(*rows: tuple[str, ...], note: str = "", terminal: bool = False, columns: int | None = None) -> str:
         monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
-        monkeypatch.setenv("TERM", "dumb")  # 80 columns, and no codes of colour
+        monkeypatch.setattr(sys, "__stdout__", None)  # not the terminal that runs the tests
+        monkeypatch.setenv("TERM", "dumb")  # no codes of colour
+        monkeypatch.setenv("COLUMNS", str(columns)) if columns else monkeypatch.delenv("COLUMNS", raising=False)
         show_table(TITLE, ("check", "ok", "why"), rows, note=note)
         return capsys.readouterr().out
 
-    yield show
-    console.cache_clear()
+    return show
 
 
 def words(text: str) -> str:
@@ -33,8 +36,14 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_a_file_gets_each_reason_on_one_line(shown):
+def test_a_file_gets_80_columns(shown):
     text = shown(("gain", "yes", SHORT), ("divergence", "not known", WHY), note=f"A note. {WHY}")
+    assert 60 < max(len(line) for line in text.splitlines()) <= 80
+    assert words(f"A note. {WHY}") in words(text), "the note below takes the whole width"
+
+
+def test_a_file_as_wide_as_the_longest_reason_gets_it_on_one_line(shown):
+    text = shown(("gain", "yes", SHORT), ("divergence", "not known", WHY), note=f"A note. {WHY}", columns=500)
     assert f"gain               yes   {SHORT} " in text, "reasons begin below one another"
     assert f"divergence   not known   {WHY}" in text
     assert f"A note. {WHY.strip()}" in text
@@ -54,13 +63,36 @@ def test_what_looks_like_markup_is_text(shown):
     assert "[bold]plain[/bold]" in text
 
 
-def test_a_narrow_terminal_breaks_no_number(monkeypatch, capsys):
-    console.cache_clear()
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+NUMBERS = [f"0.{place}234 ± 0.0{place}12" for place in range(8)]
+NOTE = "Ranked over the full catalogue; items with equal scores share their mean rank, and errors are clustered. " * 2
+WIDE = Table(
+    "figures", ("policy", *(f"purchase.nDCG@{place}" for place in range(8))), [("lpi_cb-seed=2", *NUMBERS)], NOTE
+)
+
+
+@pytest.mark.parametrize("printed", [show, print], ids=["lpi", "python"])
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "file"])
+def test_no_number_and_no_name_is_broken(monkeypatch, capsys, printed, terminal):
+    """In parts that fit; the note below is as wide as the terminal, not as the last part."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setattr(sys, "__stdout__", None)
     monkeypatch.setenv("TERM", "dumb")
-    numbers = [f"0.{place}234 ± 0.0{place}12" for place in range(8)]
-    show_table("figures", ("policy", *(f"purchase.nDCG@{place}" for place in range(8))), [("mle-seed-101", *numbers)])
+    monkeypatch.delenv("COLUMNS", raising=False)
+    printed(WIDE)
     text = capsys.readouterr().out
-    console.cache_clear()
-    assert all(number in text for number in numbers) and text.count("mle-seed-101") > 1 and text.count("figures") == 1
+    assert all(number in text for number in NUMBERS) and all(name in text for name in WIDE.columns)
+    assert text.count("lpi_cb-seed=2") > 1 and text.count("figures") == 1
     assert max(len(line) for line in text.splitlines()) <= 80
+    assert len(text.partition("Ranked")[2].splitlines()) <= 4 and words(NOTE) in words(text)
+
+
+def test_a_path_in_a_line_is_whole_in_a_file(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "report: /" + "x" * 100 + "/report.html"
+    console().print(path)
+    assert path in capsys.readouterr().out
+
+
+def test_where_nothing_was_measured_there_is_one_dash():
+    assert number(Estimate(math.nan, math.nan, 0, math.nan)) == with_error(math.nan, math.nan) == NOTHING
+    assert with_error(0.5, 0.25, 2) == "0.50 ± 0.25"

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import cache
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from localpolicy.report.table import Table
 
-BOUNDLESS = 1_000_000  # columns of a file: its tables are never wrapped
 GONE = {errno.EPIPE, errno.EIO}  # the reader, or the terminal
 UNREAD = (
     141  # exit code of a closed output pipe, as shells have it; not 0, since a gate that was cut off has not said yes
@@ -83,19 +81,18 @@ def exit_on_closed_pipe() -> None:
             setattr(sys, name, Piped(stream))
 
 
-@cache
 def console() -> Console:
-    """The console of results. Markup is off: names and paths may hold brackets and colons."""
+    """The console of results. Markup is off: names and paths may hold brackets and colons. A file keeps lines whole."""
     from rich.console import Console
 
-    terminal = sys.stdout.isatty()
-    return Console(width=None if terminal else BOUNDLESS, soft_wrap=not terminal, markup=False, emoji=False)
+    from localpolicy.report.table import columns
+
+    return Console(width=columns(), soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False)
 
 
 def show(table: Table) -> None:
-    """Print a table. In a narrow terminal its columns, or its widest cells, stand below one another."""
-    for part in table.fitting(console().width):
-        console().print(part.terminal())
+    """Print a table. Where it is too wide, its columns, or the lines of its widest cells, stand below one another."""
+    table.print_on(console())
 
 
 def show_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, note: str = "") -> None:

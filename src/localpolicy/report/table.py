@@ -11,6 +11,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import rich.console
     import rich.table
 
     from localpolicy.measure.estimate import Estimate, Interval
@@ -24,7 +25,6 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{"
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
 GAP = 3  # columns between two cells
-WIDTH = 80  # least columns of a table as text
 SENTENCE = 25  # characters; a column where most cells are longer holds sentences, not numbers
 
 
@@ -119,14 +119,11 @@ class Table:
         return [[cell.plain() for cell in row] for row in (*self.body, *self.foot)]
 
     def terminal(self) -> rich.table.Table:
-        """For a terminal. Cells that are too wide take several lines; nothing is cut off."""
+        """For a terminal, without title and note. Cells that are too wide take several lines; nothing is cut off."""
         from rich import box
         from rich.table import Table as RichTable
 
-        table = RichTable(
-            title=self.title, box=box.SIMPLE_HEAD, title_justify="left", caption=self.note or None,
-            caption_justify="left",
-        )  # fmt: skip
+        table = RichTable(box=box.SIMPLE_HEAD)
         for column in self.heads:
             table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
         for row in self.plain():
@@ -150,16 +147,26 @@ class Table:
             parts[-1].append(index)
         tables = []
         for part in parts:
-            title, note = self.title if part is parts[0] else "", self.note if part is parts[-1] else ""
             rows, foot = ([[row[index] for index in part] for row in each] for each in (self.body, self.foot))
-            tables.append(Table(title, [heads[index] for index in part], rows, note, foot))
+            tables.append(Table(self.title, [heads[index] for index in part], rows, foot=foot))
         return tables
+
+    def print_on(self, console: rich.console.Console) -> None:
+        """The parts that fit the console, between title and note over its whole width."""
+        from rich.text import Text
+
+        if self.title:
+            console.print(Text(self.title, style="table.title"), soft_wrap=False)
+        for part in self.fitting(console.width):
+            console.print(part.terminal(), soft_wrap=False)
+        if self.note:
+            console.print(Text(self.note, style="table.caption"), soft_wrap=False)
 
     def __str__(self) -> str:
         from rich.console import Console
 
-        text, width = StringIO(), max(get_terminal_size().columns, WIDTH)
-        Console(file=text, width=width, force_jupyter=False, markup=False, emoji=False).print(self.terminal())
+        text = StringIO()
+        self.print_on(Console(file=text, width=columns(), force_jupyter=False, markup=False, emoji=False))
         return text.getvalue()
 
     def _repr_html_(self) -> str:
@@ -196,6 +203,11 @@ class Table:
             r"\end{table}",
         ]
         return "\n".join(lines) + "\n"
+
+
+def columns() -> int:
+    """Of a table as text: COLUMNS where it is set, else those of the terminal; 80 where there is none."""
+    return get_terminal_size().columns
 
 
 def latex_text(text: str) -> str:
@@ -267,8 +279,8 @@ def number(value: float | Estimate | None, digits: int = 4) -> str:
 
 
 def with_error(value: float, se: float, digits: int = 4) -> str:
-    """0.1234 ± 0.0012: a mean and its standard error."""
-    return f"{number(value, digits)} ± {number(se, digits)}"
+    """0.1234 ± 0.0012: a mean and its standard error; one dash where nothing was measured."""
+    return f"{number(value, digits)} ± {number(se, digits)}" if known(value) else NOTHING
 
 
 def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str:
