@@ -23,8 +23,9 @@ from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.evaluate import evaluate
-from localpolicy.report.sweep import claims, draw, section, sweep_tables, verdict
-from localpolicy.report.table import interval_text
+from localpolicy.report.comparison_tables import weights_table
+from localpolicy.report.sweep import claims, draw, section, sweep_contents, sweep_tables, verdict
+from localpolicy.report.table import Cell, interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.measured import Pooled, best_within
@@ -87,6 +88,44 @@ def test_tables_say_what_the_json_says(swept):
     by_seed = [value(said, said["chosen"], "nDCG@20", seed=seed, **of_test) for seed in (0, 1)]
     assert float(shown["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
     assert value(said, said["chosen"], "nDCG@20", **of_test) == pytest.approx(sum(by_seed) / 2, abs=1e-6)
+
+
+def test_weights_are_one_number_on_terminal_page_and_key_numbers(swept):
+    """The mean over seeds; the page's table had the first seed's."""
+    _, _, found = swept
+    rows = from_markdown(sweep_tables(found)[0].markdown(), sweep_tables(found)[0].title)
+    contents = sweep_contents(found)
+    weights = weights_table(contents.sections[0], {one.name: Cell(one.name) for one in found.tried})
+    at = [column.title for column in weights.heads].index("effective share")
+    shown = {row[0].text: row[at].text for row in weights.body}
+    for one in found.tried:
+        shares = [seed.record["run"]["weights"]["effective_share"] for seed in one.seeds]
+        assert shares[0] != shares[1], "otherwise this says nothing"
+        assert shown[one.name] == rows[one.name][3] == f"{50 * sum(shares):.1f} %"
+    assert shown[found.chosen.name] in [number.value for number in contents.numbers]
+
+
+def test_errors_of_one_row_are_of_one_kind(swept):
+    """± was a standard deviation over seeds beside a standard error."""
+    _, _, found = swept
+    points = sweep_tables(found)[0]
+    rows, said = from_markdown(points.markdown(), points.title), found.to_dict()["measurements"]
+    for one in found.tried:
+        for figure, shown in zip((found.figure, "JS"), rows[one.name], strict=False):
+            (row,) = (row for row in said if (row["policy"], row["figure"], row["seed"], row["split"]) == (
+                one.name, figure, None, "validation"))  # fmt: skip
+            assert float(shown.partition("± ")[2]) == pytest.approx(row["se"], abs=5e-4)
+    assert "mean over 2 seeds ± its standard error" in points.note and "JS ± its standard error" in points.note
+
+
+@pytest.mark.parametrize("rule", ["0.2*view.nDCG@20 + 1*buy", "view.nDCG@20"])
+def test_the_rows_of_the_figure_that_chose_have_its_whole_name(swept, rule):
+    """It was cut at its last dot: group 'validation 0.2*view.nDCG@20 + 1*buy', figure 'nDCG@20'."""
+    _, _, found = swept
+    named = replace(found, select=rule)
+    assert value(named.to_dict(), named.chosen.name, f"validation {rule}") == named.chosen.selection_score
+    drawn = section(named)
+    assert drawn.figure(named.chosen.name, drawn.main).mean == named.chosen.selection_score
 
 
 def test_only_the_chosen_point_is_shown_on_test(swept):
@@ -327,10 +366,10 @@ def test_intervals_are_students_over_seeds(swept):
     _, _, found = swept
     one = found.tried[0]
     selection_score = [arm.selection_score for arm in one.seeds]
-    spread = abs(selection_score[0] - selection_score[1]) / math.sqrt(2)
-    assert one.spread == pytest.approx(spread)
+    error = abs(selection_score[0] - selection_score[1]) / 2
+    assert one.selection_se == pytest.approx(error)
     shown = section(found).figure(section(found).policies[0].name, section(found).main)
-    reach = 12.706 * spread / math.sqrt(2)  # Student's with one degree of freedom
+    reach = 12.706 * error  # Student's with one degree of freedom
     assert (shown.low, shown.high) == pytest.approx(
         (np.mean(selection_score) - reach, np.mean(selection_score) + reach), rel=1e-3
     )

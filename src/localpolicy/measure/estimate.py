@@ -14,6 +14,8 @@ import numpy as np
 from scipy.special import ndtri, stdtrit  # scipy.stats takes half a second to import
 
 if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
     from localpolicy.measure.estimators import Contributions
     from localpolicy.measure.significance import Paired
 
@@ -106,10 +108,16 @@ class Measurement(NamedTuple):
     @classmethod
     def of(
         cls, policy: str, name: str, around: Interval, *, se: float = math.nan, n: int | None = None,
-        seed: int | None = None, split: str | None = None, round: int | None = None,
+        seed: int | None = None, split: str | None = None, round: int | None = None, whole: bool = False,
     ) -> Measurement:  # fmt: skip
-        """The row of the figure called `purchase.nDCG@20`, `JS` or `coverage@20`."""
-        return cls(policy, seed, split, round, *group_and_figure(name), around.mean, se, around.low, around.high, n)
+        """The row of the figure called `purchase.nDCG@20`, `JS` or `coverage@20`; a `whole` name has no group in it."""
+        group, figure = ("all", name) if whole else group_and_figure(name)
+        return cls(policy, seed, split, round, group, figure, around.mean, se, around.low, around.high, n)
+
+    @property
+    def name(self) -> str:
+        """The figure as it is called: purchase.nDCG@20; of all positions nDCG@20."""
+        return self.figure if self.group == "all" else f"{self.group}.{self.figure}"
 
     @property
     def interval(self) -> Interval:
@@ -148,8 +156,13 @@ def mean_estimate(values: np.ndarray, clusters: np.ndarray) -> Estimate:
         return Estimate(math.nan, math.nan, 0, math.nan)
     values = np.asarray(values, dtype=np.float64)
     mean = float(values.mean())
-    plain = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else math.nan
-    return Estimate(mean, clustered_se(values, clusters), n, plain)
+    return Estimate(mean, clustered_se(values, clusters), n, standard_error(values))
+
+
+def standard_error(values: ArrayLike) -> float:
+    """Standard deviation / √n of independent values; one alone has none."""
+    values = np.asarray(values, dtype=np.float64)
+    return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def clustered_se(values: np.ndarray, clusters: np.ndarray) -> float:

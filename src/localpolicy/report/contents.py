@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from localpolicy.judge.claims import Claim as Claim
-from localpolicy.measure.estimate import Interval, Measurement, as_json, group_and_figure
+from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.significance import Paired
 
 
@@ -86,12 +86,12 @@ class Section:
     lists: int = 20  # K of the lists behind coverage@K
 
     @cached_property
-    def _by_name(self) -> dict[tuple[str, str, str], Interval]:
-        return {(row.policy, row.group, row.figure): row.interval for row in self.measurements if row.round is None}
+    def _by_name(self) -> dict[tuple[str, str], Interval]:
+        return {(row.policy, row.name): row.interval for row in self.measurements if row.round is None}
 
     def figure(self, policy: str, name: str) -> Interval | None:
         """A policy's `purchase.nDCG@20`, `JS` or `coverage@20`, where it was measured."""
-        return self._by_name.get((policy, *group_and_figure(name)))
+        return self._by_name.get((policy, name.removeprefix("all.")))
 
     def mean(self, policy: str, name: str) -> float | None:
         """The same without its interval."""

@@ -11,7 +11,7 @@ from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
-from localpolicy.report.table import NOTHING, Cell, Table, number, with_error
+from localpolicy.report.table import NOTHING, Cell, Table, number, percent, with_error
 from localpolicy.study.measured import Pooled
 from localpolicy.study.sweep import Sweep
 
@@ -39,8 +39,7 @@ def points_table(sweep: Sweep) -> Table:
             Cell(_score(tried), best=chosen and len(sweep.tried) > 1),
             NOTHING if js is None else with_error(js.mean, js.se, 3),
             NOTHING if times is None else f"{times:.1f}",
-            _shares(tried, "effective_share"),
-            _shares(tried, "clipped_share"),
+            *(percent(tried.weights.get(name)) for name in ("effective_share", "clipped_share")),
             "chosen" if chosen else "beyond the budget" if beyond else "",
         ])  # fmt: skip
     columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
@@ -50,21 +49,22 @@ def points_table(sweep: Sweep) -> Table:
 def _score(tried: Pooled) -> str:
     if not tried.whole:
         return f"{len(tried.seeds) - len(tried.good)} of {len(tried.seeds)} seeds failed"
-    return number(tried.selection_score) if tried.spread is None else with_error(tried.selection_score, tried.spread)
-
-
-def _shares(tried: Pooled, name: str) -> str:
-    """The mean over seeds; a dash for the closed form, which has no weights."""
-    shares = [share for seed in tried.good if (share := seed.record["run"]["weights"].get(name)) is not None]
-    return f"{sum(shares) / len(shares):.0%}" if shares else NOTHING
+    return (
+        number(tried.selection_score)
+        if len(tried.seeds) == 1
+        else with_error(tried.selection_score, tried.selection_se)
+    )
 
 
 def _note(sweep: Sweep) -> str:
-    over = f"mean ± standard deviation over {sweep.seeds} seeds" if sweep.seeds > 1 else "one seed"
+    over = f"mean over {sweep.seeds} seeds ± its standard error" if sweep.seeds > 1 else "one seed"
     known = "floor unknown: give two references"
     if sweep.noise is not None:
         known = f"{sweep.noise.mean:.4f} between them: the noise floor"
-    parts = [f"Validation: {sweep.select}, {over}.", f"JS from {', '.join(sweep.references)} ({known})."]
+    parts = [
+        f"Validation: {sweep.select}, {over}.",
+        f"JS ± its standard error, from {', '.join(sweep.references)} ({known}).",
+    ]
     if sweep.max_js is not None:
         parts.append(f"Budget: JS ≤ {sweep.max_js:g}.")
         if sweep.chosen is None:
@@ -83,10 +83,11 @@ def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
 def section(sweep: Sweep) -> Section:
     """The sweep as a comparison for a page."""
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
-    whole, policies = [tried for tried in sweep.tried if tried.whole], []
-    for tried in whole:
-        beta, first = dict(tried.point.settings).get("objective.beta"), tried.good[0]
-        kept = {"selected_epoch": first.epoch, "selected_by": sweep.select, "weights": first.record["run"]["weights"]}
+    policies = []
+    for tried in (tried for tried in sweep.tried if tried.whole):
+        beta, epochs = dict(tried.point.settings).get("objective.beta"), {seed.epoch for seed in tried.good}
+        epoch = min(epochs) if len(epochs) == 1 else None  # seeds that kept other epochs have none in common
+        kept = {"selected_epoch": epoch, "selected_by": sweep.select, "weights": tried.weights}
         policies.append(PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept))
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
@@ -155,9 +156,9 @@ def sweep_contents(sweep: Sweep) -> Contents:
             noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
             meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
             numbers.append(KeyNumber(f"{js.mean:.3f}", f"distance of {chosen.name} from the log (JS)", meaning))
-        if (share := _shares(chosen, "effective_share")) != NOTHING:
+        if (share := chosen.weights.get("effective_share")) is not None:
             meaning = "Share of the log that decides what is learned. If it is small, few positions decide."
-            numbers.append(KeyNumber(share, f"effective sample of {chosen.name}", meaning))
+            numbers.append(KeyNumber(percent(share), f"effective sample of {chosen.name}", meaning))
         references = (("--against", str(Path("runs") / name)) for name in sweep.references)  # of others whole paths
         words = ["lpi", "gate", f"runs/{chosen.seeds[0].name}", *(word for pair in references for word in pair)]
         step = f"Ask the gate whether to deploy it, in the folder of this page: {shlex.join(words)}."

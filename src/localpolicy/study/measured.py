@@ -21,7 +21,15 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.measure.candidates import open_run, window_of
 from localpolicy.measure.divergence import over_references
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, mean_estimate, t_quantile
+from localpolicy.measure.estimate import (
+    Estimate,
+    Interval,
+    Measurement,
+    as_json,
+    mean_estimate,
+    standard_error,
+    t_quantile,
+)
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.opening import refuse_incomparable
@@ -49,7 +57,7 @@ def over_seeds(means: Sequence[float], errors: Sequence[float]) -> Interval:
     """Of one seed its own interval; of several, Student's over seeds (their spread holds each one's noise too)."""
     if len(means) == 1:
         return Interval.of(means[0], errors[0])
-    return students(float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means))), len(means))
+    return students(float(np.mean(means)), standard_error(means), len(means))
 
 
 @dataclass(frozen=True)
@@ -142,9 +150,16 @@ class Pooled:
         return float(np.mean([seed.selection_score for seed in self.seeds])) if self.whole else -math.inf
 
     @property
-    def spread(self) -> float | None:
-        """Standard deviation of that figure over seeds."""
-        return float(np.std([seed.selection_score for seed in self.good], ddof=1)) if len(self.good) > 1 else None
+    def selection_se(self) -> float:
+        """Standard error of that mean; of one seed nobody knows how far another is."""
+        return standard_error([seed.selection_score for seed in self.good])
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """How training weighed the log (`effective_share`, ...), mean over seeds; a closed form weighs nothing."""
+        every = [seed.record["run"]["weights"] for seed in self.good]
+        shared = [name for name in every[0] if all(name in each for each in every)] if every else []
+        return {name: float(np.mean([each[name] for each in every])) for name in shared}
 
     @property
     def truth(self) -> float | None:

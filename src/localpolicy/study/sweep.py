@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.metrics import AT_K, is_rating
 from localpolicy.measure.summary import WEIGHTED
 from localpolicy.objectives.objective import Objective
@@ -84,15 +84,14 @@ class Sweep(Result):
 
     def _validated(self, tried: Pooled) -> list[Measurement]:
         """What chooses, and JS."""
-        about: dict[str, Any] = {"policy": tried.name, "name": self.figure, "split": "validation"}
+        about: dict[str, Any] = {"policy": tried.name, "name": self.figure, "split": "validation", "whole": True}
         scores = {seed.seed: seed.selection_score for seed in tried.good}
         rows = [
             Measurement.of(**about, around=Interval.of(score, math.nan), seed=seed) for seed, score in scores.items()
         ]
         if tried.whole:
-            se = math.nan if tried.spread is None else tried.spread / math.sqrt(len(scores))
             around = over_seeds([*scores.values()], [math.nan])  # with one seed the spread between seeds is unknown
-            rows.insert(0, Measurement.of(**about, around=around, se=se))
+            rows.insert(0, Measurement.of(**about, around=around, se=tried.selection_se))
         divergence = () if tried.js("validation") is None else tried.rows(["JS"], "validation")
         return [*rows, *(row for row, _ in divergence)]
 
@@ -123,7 +122,8 @@ class Sweep(Result):
         rows = []
         for tried in self.tried:
             js, score = tried.js("validation"), tried.selection_score if tried.whole else None
-            figures = {"validation": score, "spread": tried.spread, "JS": js and js.mean, "JS se": js and js.se}
+            figures = {"validation": score, "validation se": finite(tried.selection_se)}
+            figures |= {"JS": js and js.mean, "JS se": js and js.se}
             rows.append({**dict(tried.point.settings), **figures, "chosen": tried is self.chosen})
         return pa.Table.from_pylist(rows)
 
