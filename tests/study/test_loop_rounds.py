@@ -16,7 +16,7 @@ from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import bandit_probabilities
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop import loop_verdict, write_loop
+from localpolicy.report.loop import loop_contents, loop_verdict, write_loop
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
@@ -364,6 +364,21 @@ def test_the_verdict_names_who_lost():
     text = loop_verdict([Trajectory("lpi", good), Trajectory("ips", bad)])
     assert text.startswith("After 1 round lpi earns most: J 0.7000, +40% against the first policy, at JS 0.10 from it.")
     assert text.endswith("ips ends below where it began.")
+
+
+def test_the_best_of_the_verdict_is_the_first_key_number():
+    """One that stopped early with a larger J was the best in one place and not in the other."""
+    exact = {key: {"mean": 0.1, "se": 0.0} for key in ("truth", "gain", "step", "js_before", "js_first", "kl_first")}
+
+    def entry(value: float):
+        return {**exact, "entropy": 2.0, "coverage": 0.5, "truth": {"mean": value, "se": 0.0}}
+
+    config = tiny("bandit", objectives=("mle", "lpi_cb"), betas=())
+    rounds = {"mle": [[entry(0.6), entry(0.6)]], "lpi_cb": [[entry(0.9), {"stopped": "no reward"}]]}
+    found = Loop(config, world_of(config), policies_of(config.objectives, ()), [entry(0.5)], rounds)
+    contents = loop_contents(found)
+    assert contents.verdict.startswith("After 2 rounds mle earns most")
+    assert contents.numbers[0].name == "true reward of mle"
 
 
 def test_arms_have_names_and_settings():

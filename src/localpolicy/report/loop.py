@@ -14,7 +14,7 @@ from localpolicy.runtime.files import write_json, write_text
 from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.loop import FIGURES, Loop
-from localpolicy.study.trajectory import WEIGHED, Trajectory
+from localpolicy.study.trajectory import WEIGHED, Trajectory, best_of, last_round
 
 CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
 ENDS = {  # what the long table calls a figure of the last round
@@ -34,15 +34,9 @@ NEXT = (
 )
 
 
-def last_round(arms: Sequence[Trajectory]) -> int:
-    """The last round that an objective reached."""
-    return max(len(arm.rounds) for arm in arms) - 1
-
-
 def loop_verdict(arms: Sequence[Trajectory]) -> str:
     """Which objective earns most at the end, and which lost or fell."""
-    last = last_round(arms)
-    best = max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
+    last, best = last_round(arms), best_of(arms)
     value, js = (best.last[name].mean for name in ("J(π)", "JS from the first μ"))
     said = [
         f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.change} "
@@ -107,7 +101,7 @@ def loop_contents(loop: Loop) -> Contents:
         facts={name.replace("_", " "): value for name, value in said.items() if value},
         lists=1,
     )  # fmt: skip
-    best, numbers = max(arms, key=lambda arm: arm.last["J(π)"].mean), []
+    best, numbers = best_of(arms), []
     for arm in sorted(arms, key=lambda arm: arm is not best)[:3]:  # on the first screen
         meaning = f"{arm.earned}, at JS {arm.last['JS from the first μ'].mean:.2f} from the first policy."
         numbers.append(KeyNumber(arm.change, f"true reward of {arm.name}", meaning))

@@ -117,6 +117,17 @@ class Trajectory:
         ]  # fmt: skip
 
 
+def last_round(arms: Sequence[Trajectory]) -> int:
+    """The last round that an objective reached."""
+    return max(len(arm.rounds) for arm in arms) - 1
+
+
+def best_of(arms: Sequence[Trajectory]) -> Trajectory:
+    """Who earns most in the last round; one that stopped before it is not compared with those that went on."""
+    last = last_round(arms)
+    return max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
+
+
 def change(start: float, end: float) -> str:
     """+12%; a change from 0 has no percentage."""
     return f"{(end - start) / start:+.0%}" if start else "from nothing"
