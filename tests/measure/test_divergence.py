@@ -8,7 +8,7 @@ from measured import evaluate_policy, log, policy, random_sequences, scores
 
 from localpolicy.data.batches import WindowConfig
 from localpolicy.measure.divergence import Reference, divergence, noise_floor, times_floor
-from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.estimate import Estimate, mean_estimate, mean_of_estimates
 
 
 def test_the_mean_is_over_references_and_the_floor_over_pairs():
@@ -33,7 +33,8 @@ def test_the_mean_is_over_references_and_the_floor_over_pairs():
 
 def test_the_noise_floor_is_the_mean_over_pairs_with_an_error_that_pairs_do_not_shrink():
     pairs = [Estimate(0.1, 0.01, 50, 0.005), Estimate(0.4, 0.03, 50, 0.015)]
-    assert noise_floor(pairs) == pytest.approx(Estimate((0.1 + 0.4) / 2, (0.01 + 0.03) / 2, 50, 0.01))
+    assert tuple(noise_floor(pairs)) == pytest.approx(((0.1 + 0.4) / 2, 0.03, 50, 0.015))
+    assert noise_floor(pairs) == mean_of_estimates(pairs), "as a mean over seeds, over the same positions too"
     assert noise_floor([]) is None
     assert times_floor(Estimate(0.5, 0, 50, 0), noise_floor(pairs)) == pytest.approx(0.5 / 0.25)
     assert times_floor(None, pairs[0]) is times_floor(pairs[0], None) is None

@@ -7,6 +7,7 @@ import pytest
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.measure import metrics
 from localpolicy.measure.metrics import question_of, reward_ranges
 
 
@@ -52,3 +53,9 @@ def test_each_log_is_asked_what_it_can_answer(tmp_path, kind, events, rewards, m
 def test_what_no_policy_chose_does_not_count(tmp_path):
     """History of another worth than the one event that was shown is no difference in reward."""
     assert question_of(log(tmp_path / "data", ["context", "click"], [0.0, 1.0])).kind == "nothing"
+
+
+@pytest.mark.parametrize("event", ["nan", "inf", "1_0", "click"])
+def test_what_python_reads_as_a_number_need_not_be_a_rating(event):
+    """Two definitions disagreed on these: one hid such an event from every table."""
+    assert not metrics.is_rating(event) and metrics.is_rating("4.5")

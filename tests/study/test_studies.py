@@ -9,11 +9,10 @@ import pytest
 from shop_logs import write_shop
 
 from localpolicy.errors import RunError, TrainingError
-from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.estimate import Estimate, mean_of_estimates
 from localpolicy.runs.config import Config
 from localpolicy.study import arms, jobs, measured
 from localpolicy.study.arms import Arm, Group, Study
-from localpolicy.study.measured import seed_mean
 from localpolicy.training.train import training
 
 
@@ -150,5 +149,5 @@ def test_figures_of_a_gpu_are_known_where_there_is_none(shop, tmp_path, order):
 
 
 def test_seeds_share_positions_so_their_mean_has_the_largest_error():
-    over = seed_mean([Estimate(0.1, 0.02, 50, 0.03), Estimate(0.4, 0.01, 50, 0.05)])
+    over = mean_of_estimates([Estimate(0.1, 0.02, 50, 0.03), Estimate(0.4, 0.01, 50, 0.05)])
     assert over == Estimate((0.1 + 0.4) / 2, 0.02, 50, 0.05)

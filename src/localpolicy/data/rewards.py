@@ -93,7 +93,7 @@ def pairs(text: str, *, what: str) -> dict[str, str]:
 
 
 def is_rating(event: str) -> bool:
-    """Whether an event is a number."""
+    """Whether an event is a rating (its name is a number): tables leave these out, there are too many."""
     return _rating(event) is not None
 
 

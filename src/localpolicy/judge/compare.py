@@ -16,7 +16,7 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import RunLike, as_list, as_run
 from localpolicy.measure.evaluate import world_of
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.metrics import AT_K, EvaluateConfig, metric, paid_events
+from localpolicy.measure.metrics import AT_20, AT_K, EvaluateConfig, metric, paid_events
 from localpolicy.measure.opening import open_candidate, shared_seeds
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
@@ -75,7 +75,7 @@ def compare(
         # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
         seeds = Counter(estimate.origin.family for estimate in estimates)
         references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
-    tested = ("HR@20", "nDCG@20") if config is None else settings.metrics
+    tested = AT_20 if config is None else settings.metrics
     refuse_unknown(columns or (), {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, tested)
     # Every k is measured, and few are tested: with more columns each would need a larger difference.
     metrics = tuple(dict.fromkeys([*tested, *(column.rpartition(".")[2] for column in columns or ()), *AT_K]))

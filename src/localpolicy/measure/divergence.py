@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
-from localpolicy.measure.estimate import Estimate, Interval, as_json, mean_estimate, quantiles
+from localpolicy.measure.estimate import Estimate, Interval, as_json, mean_estimate, mean_of_estimates, quantiles
 from localpolicy.measure.summary import Scores, segments
+
+MOST_JS = math.log(2)  # of two policies that have no item in common
 
 
 @dataclass(frozen=True)
@@ -74,14 +76,10 @@ class Divergence:
 def noise_floor(pairs: Iterable[Estimate]) -> Estimate | None:
     """The mean of JS(μ̂, μ̂') over pairs of estimates that differ in their seed alone; None where there is no pair.
 
-    The mean, as a policy's own JS is the mean over its references. Pairs share their positions, so that errors do not
-    shrink with their number: the mean of the errors bounds the error of the mean.
+    The mean, as a policy's own JS is the mean over its references.
     """
     known = list(pairs)
-    if not known:
-        return None
-    mean, se, plain = (float(np.mean([getattr(pair, name) for pair in known])) for name in ("mean", "se", "plain_se"))
-    return Estimate(mean, se, known[0].n, plain)
+    return mean_of_estimates(known) if known else None
 
 
 def times_floor(js: Estimate | Interval | None, floor: Estimate | Interval | None) -> float | None:

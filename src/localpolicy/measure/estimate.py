@@ -6,7 +6,7 @@ Positions of one sequence are not independent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from localpolicy.measure.significance import Paired
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+CONFIDENCE = 0.95  # of every interval, unless another is asked for
+REACH = 1.96  # standard errors on either side, for many values
 
 
 class Estimate(NamedTuple):
@@ -47,7 +49,12 @@ def t_quantile(p: float, freedom: float) -> float:
     return float(stdtrit(freedom, p))
 
 
-def wilson(hits: float, n: float, *, confidence: float = 0.95) -> tuple[float, float]:
+def t_reach(freedom: float, confidence: float = CONFIDENCE) -> float:
+    """Standard errors on either side of a mean, by Student's t with so many degrees of freedom."""
+    return t_quantile((1 + confidence) / 2, freedom)
+
+
+def wilson(hits: float, n: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """(p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n): Wilson 1927; never empty, not even at 0 of n."""
     z, share = float(ndtri((1 + confidence) / 2)), hits / n
     middle = share + z * z / (2 * n)
@@ -67,7 +74,13 @@ class Interval:
     @classmethod
     def of(cls, mean: float, se: float) -> Interval:
         """mean ± 1.96 standard errors."""
-        return cls(mean, mean - 1.96 * se, mean + 1.96 * se)
+        return cls(mean, mean - REACH * se, mean + REACH * se)
+
+    @classmethod
+    def students(cls, mean: float, se: float, n: int) -> Interval:
+        """mean ± t_{n-1} standard errors, of n values that may be few; none of a single one."""
+        reach = t_reach(n - 1) * se if n > 1 else 0.0
+        return cls(mean, mean - reach, mean + reach)
 
     @classmethod
     def from_estimate(cls, value: Estimate) -> Interval:
@@ -165,6 +178,15 @@ def standard_error(values: ArrayLike) -> float:
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
+def mean_of_estimates(estimates: Iterable[Estimate]) -> Estimate:
+    """The mean of estimates over the same positions (of several seeds, or pairs of references).
+
+    They share their luck, so that errors do not shrink with their number: the largest is safe.
+    """
+    means, errors, counts, plain = zip(*estimates, strict=True)
+    return Estimate(float(np.mean(means)), float(np.max(errors)), counts[0], float(np.max(plain)))
+
+
 def clustered_se(values: np.ndarray, clusters: np.ndarray) -> float:
     """sqrt(Σ_c (Σ_{i in c} (v_i - mean))² · C/(C-1)) / n."""
     sums, _ = cluster_sums(values - values.mean(), clusters)
@@ -192,7 +214,7 @@ SMALL_EFFECT, MEDIUM_EFFECT = 0.2, 0.5  # of a standard deviation: what Cohen ca
 POWER = 0.8  # of finding a difference that is there
 
 
-def sample_needed(effect: float = SMALL_EFFECT, *, confidence: float = 0.95) -> int:
+def sample_needed(effect: float = SMALL_EFFECT, *, confidence: float = CONFIDENCE) -> int:
     """((z_{1-α/2} + z_{power}) / effect)², the effect in standard deviations of the paired difference."""
     reach = float(ndtri((1 + confidence) / 2) + ndtri(POWER))
     return math.ceil((reach / effect) ** 2)

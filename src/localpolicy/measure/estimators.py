@@ -18,7 +18,7 @@ import numpy as np
 
 from localpolicy.errors import DataError
 from localpolicy.measure.decisions import Decisions, effective_sample
-from localpolicy.measure.estimate import cluster_sums, clustered_se, sequences_of, t_quantile
+from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, clustered_se, sequences_of, t_quantile, t_reach
 
 SIGNIFICANT = 2.0  # standard errors by which the mean weight is below 1, before anything counts as never shown
 
@@ -121,21 +121,37 @@ def self_normalised_doubly_robust(log: Decisions) -> np.ndarray:
     return log.summed(expected + _ratio(log.weight, log.reward - log.value_taken, log.places))
 
 
-ESTIMATORS: dict[str, Callable[[Decisions], np.ndarray]] = {
-    "IPS": importance,
-    "SNIPS": self_normalised,
-    "DM": direct,
-    "DR": doubly_robust,
-    "SNDR": self_normalised_doubly_robust,
+class ValueEstimator(NamedTuple):
+    """An estimator of J(π), and what it needs and gives."""
+
+    values: Callable[[Decisions], np.ndarray]  # what the estimate is the mean of
+    normalised: bool = False  # whether a reward counts as its weight over the mean weight
+    reward_model: bool = False  # whether it needs r̂
+    of_lists: bool = True  # whether it speaks of whole lists too
+    has_error: bool = True  # False: its error is r̂'s, of which its spread says nothing
+
+    def applies(self, log: Decisions) -> bool:
+        """Whether the log has what it needs."""
+        return (log.value_expected is not None or not self.reward_model) and (self.of_lists or not log.lists)
+
+    def leverage(self, log: Decisions) -> np.ndarray:
+        """What one more unit of a decision's reward adds [n]."""
+        return _normalised(log.weight, log.places) if self.normalised else log.weight
+
+
+ESTIMATORS = {
+    "IPS": ValueEstimator(importance),
+    "SNIPS": ValueEstimator(self_normalised, normalised=True),
+    "DM": ValueEstimator(direct, reward_model=True, of_lists=False, has_error=False),
+    "DR": ValueEstimator(doubly_robust, reward_model=True),
+    "SNDR": ValueEstimator(self_normalised_doubly_robust, normalised=True, reward_model=True),
 }
-NEEDS_REWARD_MODEL = ("DM", "DR", "SNDR")
 
 
 def contributions(log: Decisions, estimator: str) -> Contributions:
     """Of an estimator by its name (`SNIPS`, or `snips` as in settings), with what each reward adds."""
-    name = estimator.upper()
-    leverage = _normalised(log.weight, log.places) if name.startswith("SN") else log.weight
-    return Contributions(ESTIMATORS[name](log), log.clusters, leverage, log.reward, never_shown(log))
+    by = ESTIMATORS[estimator.upper()]
+    return Contributions(by.values(log), log.clusters, by.leverage(log), log.reward, never_shown(log))
 
 
 def logged(log: Decisions) -> Contributions:
@@ -155,13 +171,13 @@ class Bounds(NamedTuple):
     high: float
 
 
-def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> Bounds:
+def normal(values: np.ndarray, clusters: np.ndarray, *, confidence: float = CONFIDENCE) -> Bounds:
     """mean ± t se, clustered by sequence: right for many sequences and weights that are not heavy-tailed."""
     mean, reach = float(values.mean()), _t_errors(values, clusters, (1 + confidence) / 2)
     return Bounds(mean - reach, mean + reach)
 
 
-def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> float:
+def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float = CONFIDENCE) -> float:
     """mean - t se, one-sided, clustered by sequence; one sequence bounds nothing."""
     reach = _t_errors(values, clusters, confidence) if sequences_of(clusters) > 1 else math.inf
     return float(values.mean()) - reach
@@ -172,7 +188,7 @@ def _t_errors(values: np.ndarray, clusters: np.ndarray, level: float) -> float:
     return t_quantile(level, sequences_of(clusters) - 1) * clustered_se(values, clusters)
 
 
-def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
+def skewed(found: Contributions, *, confidence: float = CONFIDENCE) -> Bounds:
     """The interval that decides: the normal one, and Hall's 1992 one for skewed sums, whichever end lies further out.
 
     With T = √C (mean - J) / s and a = skewness / √C, Hall's transformation makes
@@ -197,7 +213,7 @@ def skewed(found: Contributions, *, confidence: float = 0.95) -> Bounds:
             moments.append(seen + BELIEF / (BELIEF + earning) * max(dealt - seen, 0.0))
         variance, third = moments
         unit = math.sqrt(variance / (count - 1)) * count / len(found.values)  # the standard error of the mean
-        tilt, z = third / variance**1.5 / math.sqrt(count), t_quantile((1 + confidence) / 2, count - 1)
+        tilt, z = third / variance**1.5 / math.sqrt(count), t_reach(count - 1, confidence)
         ends = [found.mean - unit * _hall(side, tilt) for side in (z, -z)]
         low, high = min(low, *ends), max(high, *ends)
     return Bounds(low - found.unknown, high + found.unknown)
@@ -212,7 +228,7 @@ STRENGTHS = tuple(2.0**-power for power in range(11))  # of logarithmic smoothin
 
 
 def smoothed_lower_bound(
-    log: Decisions, *, confidence: float = 0.95, scale: float = 1.0, strengths: Sequence[float] = STRENGTHS
+    log: Decisions, *, confidence: float = CONFIDENCE, scale: float = 1.0, strengths: Sequence[float] = STRENGTHS
 ) -> float:
     """max over λ of (exp(mean log(1 + λ Z) - log(K/δ)/C) - 1) / λ, with Z the sum of w r over a sequence.
 
@@ -234,7 +250,7 @@ def smoothed_lower_bound(
 
 
 def empirical_bernstein(
-    values: np.ndarray, clusters: np.ndarray, *, bounds: tuple[float, float], confidence: float = 0.95
+    values: np.ndarray, clusters: np.ndarray, *, bounds: tuple[float, float], confidence: float = CONFIDENCE
 ) -> Bounds:
     """mean ± sqrt(2 Var log(4/δ) / C) + 7 b log(4/δ) / (3 (C - 1)), for C sequences and contributions in a range b.
 

@@ -24,6 +24,7 @@ from localpolicy.measure.estimate import (
     mean_estimate,
     sequences_of,
 )
+from localpolicy.measure.metrics import AT_20
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
 from localpolicy.measure.summary import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
 from localpolicy.measure.truth import Truth
@@ -200,7 +201,7 @@ class Evaluation(Result):
             "settings": self.settings,
         }
 
-    def per_sequence(self, metrics: Iterable[str] = ("HR@20", "nDCG@20")) -> pa.Table:
+    def per_sequence(self, metrics: Iterable[str] = AT_20) -> pa.Table:
         """One row per sequence: its positions and reward, and the mean of each metric over each group of them."""
         scores = self.scores
         sequence, index = np.unique(scores.sequence, return_inverse=True)

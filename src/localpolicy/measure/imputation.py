@@ -17,10 +17,10 @@ from pydantic import Field
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.metrics import is_rating
 from localpolicy.measure.summary import Scores
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import whole_folder

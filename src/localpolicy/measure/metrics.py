@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, field_validator
 
+from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER, SPLITS, Prepared
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.settings import Settings
@@ -71,15 +72,6 @@ def paid_events(data: Prepared) -> list[str]:
     rewards = data.manifest["rewards"]
     names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
     return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))
-
-
-def is_rating(event: str) -> bool:
-    """Whether an event is a rating (its name is a number): tables leave these out, there are too many."""
-    try:
-        float(event)
-    except ValueError:
-        return False
-    return True
 
 
 Array = np.ndarray
@@ -159,6 +151,7 @@ def _expected(
 
 
 AT_K = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")  # what papers report: shown wherever a k is named
+AT_20 = ("HR@20", "nDCG@20")  # what is tested, and kept of each validation
 DEFAULT_METRICS = (*AT_K, "MRR")
 
 

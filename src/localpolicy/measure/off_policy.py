@@ -116,11 +116,9 @@ def off_policy(log: Decisions, *, largest_reward: float | None = None, rules: Ov
     estimates: dict[str, ValueEstimate] = {}
     if support.refusal is None:
         for name, estimator in estimators.ESTIMATORS.items():
-            known = name not in estimators.NEEDS_REWARD_MODEL or log.value_expected is not None
-            if name != "DM" and known:
-                estimates[name] = _estimate(estimators.contributions(log, name))
-            elif known and not log.lists:  # its error is r̂'s, of which its spread says nothing
-                estimates[name] = ValueEstimate(float(estimator(log).mean()), math.nan, {})
+            if estimator.applies(log):
+                found = estimators.contributions(log, name)
+                estimates[name] = _estimate(found) if estimator.has_error else ValueEstimate(found.mean, math.nan, {})
         estimates["clipped IPS"] = _clipped(log, largest_reward)
     return OffPolicy(estimates, _estimate(estimators.logged(log)), support, log)
 
@@ -146,7 +144,7 @@ def _clipped(log: Decisions, largest_reward: float | None) -> ValueEstimate:
 # ---------------------------------------------------------------------- what chooses
 
 Additive = Literal["snips", "dr"]  # a mean of contributions, of which differences can be taken
-DELTA = 0.05
+DELTA = 0.05  # of all bounds together
 
 
 class ValueBound(NamedTuple):

@@ -15,20 +15,29 @@ import numpy as np
 from scipy.special import ndtr, stdtr  # scipy.stats takes half a second to import
 
 from localpolicy.measure.estimate import (
+    CONFIDENCE,
     Estimate,
     as_json,
     cluster_sums,
     mean_estimate,
     sequences_of,
-    t_quantile,
+    t_reach,
     wilson,
 )
-from localpolicy.measure.summary import bins
+from localpolicy.measure.summary import LENGTHS, bins
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 Key = TypeVar("Key", bound=Hashable)
 End = TypeVar("End", bound=tuple[float, float])  # low and high
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))  # the stars of the paper's figures
+
+
+def _level(p: float) -> str:
+    return f"{p:g}".removeprefix("0")
+
+
+STARS = f"({', '.join(f'{mark} {_level(p)}' for p, mark in reversed(LEVELS))})"  # as notes of tables say it
+SIGNIFICANT = f"p < {_level(LEVELS[-1][0])}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,7 @@ class Paired:
 
     @property
     def stars(self) -> str:
-        """The paper's marks, of the corrected p-value: * below .05, ** below .01, *** below .001."""
+        """The paper's marks, of the corrected p-value: see `STARS`."""
         return next((mark for level, mark in LEVELS if self.holm_p < level), "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -72,12 +81,12 @@ class Paired:
 Values = tuple[np.ndarray, np.ndarray, np.ndarray]  # of two policies on the same positions, and the sequence of each
 
 
-def paired(first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, confidence: float = 0.95) -> Paired:
+def paired(first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, confidence: float = CONFIDENCE) -> Paired:
     """Paired t-test: t = mean(d) / se(d), with C - 1 degrees of freedom for C sequences."""
     return paired_family({None: (first, second, clusters)}, confidence=confidence)[None]
 
 
-def paired_family(values: Mapping[Key, Values], *, confidence: float = 0.95) -> dict[Key, Paired]:
+def paired_family(values: Mapping[Key, Values], *, confidence: float = CONFIDENCE) -> dict[Key, Paired]:
     """Paired tests that are read together: Holm's correction over all of them, in p-values and in intervals.
 
     Holm compares p with α / m', where m' falls from the number of tests to 1. The interval is that of confidence
@@ -116,7 +125,7 @@ class _Gap(NamedTuple):
 
     def tested(self, confidence: float, holm_p: float) -> Paired:
         (mean, se, n, plain_se), freedom = self.seen, self.sequences - 1
-        reach = t_quantile((1 + confidence) / 2, freedom) * se if freedom > 0 else math.nan
+        reach = t_reach(freedom, confidence) * se if freedom > 0 else math.nan
         if se == 0:
             # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may
             # be as far out as the values go.
@@ -190,8 +199,6 @@ def holm_steps(clear: Mapping[Key, float], interval: Callable[[Key, float], End]
 
 # ---------------------------------------------------------------------- the best against the second best
 
-BUCKETS = (5, 10, 15)  # the paper's: <= 5, 6-10, 11-15, > 15
-
 
 class Valued(Protocol):
     """A policy whose values per position are known: an evaluation, or one pooled over seeds."""
@@ -236,7 +243,7 @@ def breakdown(policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20"
         sums, count = cluster_sums(*policy.values(f"{event}.{metric}"))
         per_sequence[policy.name] = sums / count
     ids = np.arange(len(count))
-    shown = {label: here for label, here in bins(event, count, BUCKETS).items() if here.any()}
+    shown = {label: here for label, here in bins(event, count, LENGTHS).items() if here.any()}
     means = {
         label: {name: mean_estimate(values[here], ids[here]) for name, values in per_sequence.items()}
         for label, here in shown.items()

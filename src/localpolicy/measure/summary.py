@@ -85,7 +85,7 @@ class Scores:
 
 
 WHATEVER_EVENT = ("all", "repeat", "new")  # groups that every log has
-HISTORY = (5, 10, 15)  # actions before a position, at most
+LENGTHS = (5, 10, 15)  # the paper's bins of sequences, <= 5, 6-10, 11-15 and > 15; and ours of histories
 HEAD, MIDDLE = 1 / 3, 2 / 3  # shares of all events: the most popular items that make up the first third are the head
 
 
@@ -121,7 +121,7 @@ def segments(
     `counts` [V] says how popular each item is; without it there are no segments by popularity. `known` [V] says which
     items training shows; without it nothing is called cold.
     """
-    masks = bins("history", scores.history, HISTORY)
+    masks = bins("history", scores.history, LENGTHS)
     if counts is not None:
         for name, band in popularity_bands(counts).items():
             masks[f"popularity {name}"] = band[scores.item]

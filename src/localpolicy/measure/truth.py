@@ -27,7 +27,7 @@ from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.batches import batch_of_flat
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError
-from localpolicy.measure.estimate import mean_estimate
+from localpolicy.measure.estimate import mean_estimate, standard_error
 from localpolicy.measure.summary import coverage
 from localpolicy.model.histories import Deployable
 from localpolicy.model.newer_catalogue import context_length, device_of
@@ -75,8 +75,7 @@ def visit_rewards(policy: Deployable | None, world: World, episodes: int, steps:
 
 
 def _mean(values: np.ndarray) -> dict[str, float]:
-    n = len(values)
-    return {"mean": float(values.mean()), "se": float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else 0.0}
+    return {"mean": float(values.mean()), "se": standard_error(values) if len(values) > 1 else 0.0}
 
 
 def rollout(

@@ -20,6 +20,7 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, as_json, sequences_of
 from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_tables import groups_at_k
@@ -180,7 +181,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
         "contexts": f"the most recent {settings['length']} actions",
         "errors": "clustered by sequence; the lead is tested by a paired t-test, Holm-corrected over the columns",
-        "▲ and ▼ at metrics": "paired t-test by sequence, p < .05, Holm-corrected over all marks of the table",
+        "▲ and ▼ at metrics": f"paired t-test by sequence, {SIGNIFICANT}, Holm-corrected over all marks of the table",
         "data digest": data.digest[:16],
     }
     every = {candidate.name: candidate.run for candidate in (*comparison.candidates, *comparison.references)}

@@ -12,10 +12,23 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.significance import Bucket, Paired
+from localpolicy.measure.significance import SIGNIFICANT, STARS, Bucket, Paired
 from localpolicy.report.contents import Section
-from localpolicy.report.table import NOTHING, Cell, Column, Mark, Table, best_cell, decimals, known, number, sentences
+from localpolicy.report.table import (
+    NOTHING,
+    Cell,
+    Column,
+    Mark,
+    Table,
+    best_cell,
+    decimals,
+    joined,
+    known,
+    number,
+    sentences,
+)
 
+ALL_K = joined(dict.fromkeys(name.partition("@")[2] for name in AT_K))
 BETTER = Mark("▲", "better, beyond chance", "up")
 WORSE = Mark("▼", "worse, beyond chance", "down")
 LEVEL = Mark("≈", "within the noise between two seeds")
@@ -66,10 +79,10 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
 
 
 def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
-    """Every policy at k = 5, 10 and 20."""
+    """Every policy at every k of `AT_K`."""
     note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
     columns = {figure: Column(said) for figure, said in section.at_k.items()}
-    title = "Ranking at k = 5, 10 and 20"
+    title = f"Ranking at k = {ALL_K}"
     return side_by_side(title, names, columns, lambda *of: _page_cell(section, *of, marked=False), note)
 
 
@@ -102,8 +115,8 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
         "Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.": "true gain" in shown,
         "Value: what the policy would earn, estimated from the log's propensities; a policy has none where the log "
         "says too little of it.": "SNIPS" in shown,
-        f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, p < .05, "
-        "Holm-corrected over all metrics and policies of this table.": any(section.gains.values()),
+        f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
+        f"{SIGNIFICANT}, Holm-corrected over all metrics and policies of this table.": any(section.gains.values()),
         f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
         "figures beside them: their epochs were chosen by another figure, which raises that figure.": section.likeliest,
         "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,
@@ -209,7 +222,7 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
         return []
     heads = ["policy", *(["positions"] if several else []), *AT_K]
     of = "" if several else f", {groups[0]}"
-    return [Table(f"At k = 5, 10 and 20{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
+    return [Table(f"At k = {ALL_K}{of}", heads, rows, "Beside the columns that are tested; in bold the largest.")]
 
 
 def _comparison_note(comparison: Comparison) -> str:
@@ -226,7 +239,7 @@ def _comparison_note(comparison: Comparison) -> str:
         "Largest standard errors, clustered by sequence: "
         f"{', '.join(f'{column} ± {error:.4f}' for column, error in errors.items())}.": True,
         "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
-        "(* .05, ** .01, *** .001).": True,
+        f"{STARS}.": True,
         f"JS against {', '.join(names)} (noise floor {floor}).": names,
         **{f"Note: {note}.": True for note in comparison.notes},
     })  # fmt: skip
@@ -237,7 +250,7 @@ def gains_table(comparison: Comparison) -> Table:
     rows: list[list[str | Cell]] = [[name, *map(_gain_cell, each.values())] for name, each in comparison.gains.items()]
     note = (
         "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
-        "interval without 0 has a star (* .05, ** .01, *** .001)."
+        f"interval without 0 has a star {STARS}."
     )
     return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
 

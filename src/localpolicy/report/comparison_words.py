@@ -8,13 +8,13 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
-from localpolicy.measure.significance import Paired
+from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.model.baselines import BASELINES
-from localpolicy.report.contents import Claim, Contents, KeyNumber, Section
+from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, Section
 from localpolicy.report.table import decimals, fixed, interval_text, known, percent, sentences, short
 
-TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
+TESTED = f"paired t-test by sequence, Holm-corrected, {SIGNIFICANT}"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
 LARGEST = "the larger mean"
 TITLE = "Policies compared"
@@ -256,7 +256,7 @@ def _js_number(section: Section, best: str) -> KeyNumber:
     noise = "Only a second mle seed would tell how much of it is noise."
     if section.floor is not None:
         noise = f"Two mle runs of different seeds differ by {short(section.floor.mean, 2)}: that much is noise."
-    return KeyNumber(short(js, 2), name, f"0: it shows the same as before; 0.69: nothing in common. {noise}")
+    return KeyNumber(short(js, 2), name, f"{JS_SCALE} {noise}")
 
 
 def _last_number(section: Section, best: str) -> KeyNumber:

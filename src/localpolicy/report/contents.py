@@ -24,8 +24,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from localpolicy.judge.claims import Claim as Claim
+from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.significance import Paired
+
+JS_SCALE = f"0: it shows the same as before; {MOST_JS:.2f}: nothing in common."  # what JS means
 
 
 class StageCurve(NamedTuple):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+from localpolicy.measure.divergence import MOST_JS
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_tables import side_by_side
 from localpolicy.report.comparison_words import LARGEST
@@ -64,7 +65,8 @@ def headline(sections: Mapping[str, Section]) -> tuple[str, list[KeyNumber]]:
         assert section.logging_value is not None
         logged, top, best = section.logging_value.mean, _ranked(section, GAIN)[0], _ranked(section, GAIN, "lpi")[0]
         shares[world] = best[1] / logged
-        meaning = f"At JS {section.mean(best[0].name, 'JS'):.2f} from the log (0: the same, 0.69: nothing in common)."
+        js = section.mean(best[0].name, "JS")
+        meaning = f"At JS {js:.2f} from the log (0: the same, {MOST_JS:.2f}: nothing in common)."
         if top != best:
             js = section.mean(top[0].name, "JS")
             meaning += f" {top[0].name} earns {top[1] / logged:+.0%}, but moves to JS {js:.2f}."

@@ -6,7 +6,7 @@ import shlex
 from dataclasses import replace
 
 from localpolicy.judge.claims import Claim, Gate
-from localpolicy.report.contents import Contents, KeyNumber, Section
+from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
 from localpolicy.report.table import NOTHING, Table
 
 MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
@@ -36,7 +36,7 @@ MEANINGS = {
     "reward per answer": "How much more would come of items that people had not met, had it chosen them (weights π/μ̂).",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what the log earned.",
-    "divergence": "0: it shows the same as before; 0.69: nothing in common. The further, the riskier.",
+    "divergence": f"{JS_SCALE} The further, the riskier.",
 }
 
 

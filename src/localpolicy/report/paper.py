@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from localpolicy.errors import Stopped
+from localpolicy.measure.significance import STARS
 from localpolicy.report.comparison_tables import bucket_table
 from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper_table3 import references_of, state_of, table3_tables
@@ -205,8 +206,8 @@ def dial_tables(table: PaperTable) -> list[Table]:
 def breakdown_tables(table: PaperTable) -> list[Table]:
     """nDCG@20 per sequence by number of events."""
     about = (
-        "Test split, means over sequences. Stars: the largest against the second, paired t-test (* .05, ** .01, *** "
-        ".001), Holm-corrected over the columns."
+        f"Test split, means over sequences. Stars: the largest against the second, paired t-test {STARS}, "
+        "Holm-corrected over the columns."
     )
     note = " ".join([*state_of(table), about])
     return [

@@ -10,7 +10,6 @@ import altair as alt
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Bucket
 from localpolicy.report.charts import CONFIG, DARK, GREY, Datum, bar
-from localpolicy.study.measured import students
 from localpolicy.study.paper_recipe import EVENTS, POLICIES, SYMBOLS, TUNED
 from localpolicy.study.paper_tables import DIALLED, PaperTable
 
@@ -79,7 +78,7 @@ def _bars(buckets: Sequence[Bucket], event: str, policies: Sequence[str]) -> Any
             "place": index,
             "policy": name,
             "y": estimate.mean,
-            **bar(students(estimate.mean, estimate.se, estimate.n), "nDCG@20"),
+            **bar(Interval.students(estimate.mean, estimate.se, estimate.n), "nDCG@20"),
             "stars": bucket.stars if bucket.best == name else "",
         }
         for index, bucket in enumerate(buckets)

@@ -7,7 +7,7 @@ from itertools import product
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.significance import Paired, paired_family
+from localpolicy.measure.significance import SIGNIFICANT, Paired, paired_family
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
 from localpolicy.report.table import NOTHING, Cell, Table, best_cell, interval_text, number
@@ -138,7 +138,7 @@ def our_gains(table: PaperTable) -> Table:
 def claims(table: PaperTable) -> Table:
     """What the paper says of its table, and whether it holds in this one."""
     rows = [[finding.claim, SIGNS[finding.holds], finding.because] for finding in findings(table)]
-    note = "Beyond chance: paired t-test by sequence, p < .05, Holm-corrected over the differences of a claim."
+    note = f"Significantly: paired t-test by sequence, {SIGNIFICANT}, Holm-corrected over the differences of a claim."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
@@ -192,7 +192,7 @@ def findings(table: PaperTable) -> list[Claim]:
 def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) -> Claim:
     """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
 
-    It holds if every difference is above 0 beyond chance, fails if one is below, and is open otherwise.
+    It holds if every difference is significantly above 0, fails if one is below, and is open otherwise.
     """
     claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
     about, pairs = ("nDCG@20", f"every difference above 0: {TESTED}"), _pairs(table, product(upper, lower))
@@ -204,7 +204,7 @@ def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) ->
     (high, low, name), test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
     least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {test.difference:+.4f}±{test.se:.4f}"
-    because = f"{better} of {len(tests)} above 0 beyond chance, {worse} below; least: {least}"
+    because = f"{better} of {len(tests)} significantly above 0, {worse} below; least: {least}"
     return Claim(*about, holds, claim, because)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
-from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
+from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import NOTHING, Cell, Table, number, percent, with_error
 from localpolicy.study.measured import Pooled
@@ -87,8 +87,10 @@ def section(sweep: Sweep) -> Section:
     for tried in (tried for tried in sweep.tried if tried.whole):
         beta, epochs = dict(tried.point.settings).get("objective.beta"), {seed.epoch for seed in tried.good}
         epoch = min(epochs) if len(epochs) == 1 else None  # seeds that kept other epochs have none in common
-        kept = {"selected_epoch": epoch, "selected_by": sweep.select, "weights": tried.weights}
-        policies.append(PolicyInfo(tried.name, sweep.objective, None if beta is None else float(beta), **kept))
+        policies.append(PolicyInfo(
+            tried.name, sweep.objective, None if beta is None else float(beta), weights=tried.weights,
+            selected_epoch=epoch, selected_by=sweep.select,
+        ))  # fmt: skip
     return Section(
         title=f"{sweep.objective} over {', '.join(keys)}",
         about="Every point on the validation split, which also picked each run's epoch.",
@@ -154,7 +156,7 @@ def sweep_contents(sweep: Sweep) -> Contents:
         numbers.append(KeyNumber(f"{chosen.selection_score:.4f}", f"{sweep.select} of {chosen.name}", meaning))
         if (js := chosen.js("validation")) is not None:
             noise = "" if sweep.noise is None else f" Two mle seeds differ by {sweep.noise.mean:.3f} (noise)."
-            meaning = f"0: it shows the same as before; 0.69: nothing in common.{noise}"
+            meaning = f"{JS_SCALE}{noise}"
             numbers.append(KeyNumber(f"{js.mean:.3f}", f"distance of {chosen.name} from the log (JS)", meaning))
         if (share := chosen.weights.get("effective_share")) is not None:
             meaning = "Share of the log that decides what is learned. If it is small, few positions decide."

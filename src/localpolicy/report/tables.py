@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from localpolicy.measure.divergence import Divergence
+from localpolicy.data.rewards import is_rating
+from localpolicy.measure.divergence import MOST_JS, Divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.estimators import Bounds
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import is_rating
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
 from localpolicy.measure.truth import Truth
 from localpolicy.model.lists import Lists
@@ -77,7 +77,7 @@ def divergence_table(divergence: Divergence) -> Table:
         measured["noise floor: references among themselves"] = floors
     rows = [[name, *map(number, both)] for name, both in measured.items()]
     spread = divergence.js.quantiles
-    note = f"In nats, JS <= 0.693. JS over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
+    note = f"In nats, JS <= {MOST_JS:.3f}. Over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
     if divergence.above_floor is not None:
         note += f" The policy is {divergence.above_floor:.1f} times as far as the references are from each other."
     else:

@@ -36,6 +36,7 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate, gate
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import AT_20
 from localpolicy.model.recorded import check_lists, read_recorded
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.baselines import fit_baseline
@@ -257,7 +258,7 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoRe
     if plan.improve is not None:
         against: list[Any] = [*(asked.own or plan.by_log), *references]
         verdict = gate(chosen, against=against, rules=asked.rules, data=data, device=device, config=measure or None)
-    metrics = {"metrics": ("HR@20", "nDCG@20"), **measure} if measure else None
+    metrics = {"metrics": AT_20, **measure} if measure else None
     comparison = compare([*runs, *asked.own], against=references, data=data, device=device, config=metrics)
     left_out += comparison.evaluations[0].left_out if verdict is None else []  # else the gate says it
     result = GoResult(asked, data, plan, chosen, verdict, comparison, tuple(left_out))

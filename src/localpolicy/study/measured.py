@@ -27,8 +27,8 @@ from localpolicy.measure.estimate import (
     Measurement,
     as_json,
     mean_estimate,
+    mean_of_estimates,
     standard_error,
-    t_quantile,
 )
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.imputation import imputation_at
@@ -47,17 +47,11 @@ SPLITS = ("validation", "test")
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 
 
-def students(mean: float, se: float, n: int) -> Interval:
-    """mean ± t_{n-1} standard errors, of n values that may be few; none of a single one."""
-    reach = t_quantile(0.975, n - 1) * se if n > 1 else 0.0
-    return Interval(mean, mean - reach, mean + reach)
-
-
 def over_seeds(means: Sequence[float], errors: Sequence[float]) -> Interval:
     """Of one seed its own interval; of several, Student's over seeds (their spread holds each one's noise too)."""
     if len(means) == 1:
         return Interval.of(means[0], errors[0])
-    return students(float(np.mean(means)), standard_error(means), len(means))
+    return Interval.students(float(np.mean(means)), standard_error(means), len(means))
 
 
 @dataclass(frozen=True)
@@ -180,7 +174,7 @@ class Pooled:
         if (name, split) not in self._figures:
             kept = split == "test" and (name == "JS" or name.rpartition(".")[0] in groups(self.good[0].scores))
             every = [] if kept else [seed.estimate(name, split) for seed in self.good]
-            self._figures[name, split] = mean_estimate(*self.values(name)) if kept else seed_mean(every)
+            self._figures[name, split] = mean_estimate(*self.values(name)) if kept else mean_of_estimates(every)
         return self._figures[name, split]
 
     @cached_property
@@ -208,12 +202,6 @@ def best_within(tried: Sequence[Pooled], max_js: float | None = None) -> Pooled 
     if max_js is not None:
         good = [point for point in good if (js := point.js("validation")) is not None and js.mean <= max_js]
     return max(good, key=lambda point: point.selection_score, default=None)
-
-
-def seed_mean(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean over seeds, with the largest of their errors: seeds share the same positions."""
-    means, errors, counts, plain = zip(*estimates, strict=True)
-    return Estimate(float(np.mean(means)), float(np.max(errors)), counts[0], float(np.max(plain)))
 
 
 def _figure(content: dict[str, Any] | float) -> Estimate:

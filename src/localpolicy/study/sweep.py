@@ -15,10 +15,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
-from localpolicy.measure.metrics import AT_K, is_rating
+from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.summary import WEIGHTED
 from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result

@@ -56,7 +56,7 @@ class Trajectory:
         entropy, coverage = ([each[name].mean for each in self.rounds] for name in ("entropy", "coverage"))
         signs = []
         if since := _since([figures["gain"].high < 0 for figures in self.rounds]):
-            said = f"earns less than the policy it started from, beyond chance since round {since}"
+            said = f"earns significantly less than the policy it started from, since round {since}"
             signs.append(Symptom("loses", since, said))
         signs += self._fell()
         if since := _since([each < STILL * entropy[0] for each in entropy]):
@@ -65,7 +65,7 @@ class Trajectory:
             signs.append(Symptom("no exploration", since, f"{below}: {meaning}"))
         if since := _since([each < NARROW * coverage[0] for each in coverage]):
             shares = f"{100 * coverage[0]:.1f} % → {100 * coverage[-1]:.1f} % of the catalogue is shown first somewhere"
-            signs.append(Symptom("narrow", since, f"{shares} (below half of μ's since round {since})"))
+            signs.append(Symptom("narrow", since, f"{shares} (below {NARROW:.0%} of μ's since round {since})"))
         weighed = {number: each[WEIGHED].mean for number, each in enumerate(self.rounds) if WEIGHED in each}
         low = {number: share for number, share in weighed.items() if share < LEAST_EFFECTIVE}
         if low:

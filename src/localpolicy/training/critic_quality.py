@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.estimate import cluster_sums, finite, t_quantile
+from localpolicy.measure.estimate import cluster_sums, finite, sequences_of, t_quantile
 from localpolicy.measure.reward_model import PRIOR
 from localpolicy.model.readout import critic_targets
 
@@ -152,7 +152,7 @@ def calibrate(
     In lists c is the place's own, and squared errors have a `weight` (see `critic_targets`).
     """
     observed, advantage = returns - baseline, values - baseline
-    n, sequences = len(observed), len(np.unique(sequence))
+    n, sequences = len(observed), sequences_of(sequence)
     weight = np.ones(n) if weight is None else weight
     place = np.zeros(n, np.int64) if place is None else place
     error = float(np.mean(weight * (returns - values) ** 2)) if n else np.nan

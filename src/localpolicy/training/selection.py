@@ -9,11 +9,11 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.measure.estimate import sample_needed
+from localpolicy.measure.metrics import AT_20
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import TrainConfig
 from localpolicy.runs.run import IMITATION, LIKELIHOOD, PLAIN
 
-METRICS = ("HR@20", "nDCG@20")  # of each group of positions, at every validation
 # Held-out positions without which a figure does not choose an epoch: as many as would tell a small difference if each
 # were of another sequence. They are not, so a figure may still mislead; but a poor choice among epochs costs little,
 # and the manifest counts positions by event, not sequences.
@@ -105,7 +105,7 @@ def check_select(select: str, data: Prepared) -> None:
     if select == "auto":
         return
     groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat", "reward-weighted"]
-    known = [f"{group}.{metric}" for group in groups for metric in METRICS]
+    known = [f"{group}.{metric}" for group in groups for metric in AT_20]
     known += ["AR@1", LIKELIHOOD, "value_error", "constant_error"]
     known += ["value", "value_low", "effective", "mean_weight", "mean_weight_se"]
     known += [PLAIN] if data.sparse else []

@@ -13,6 +13,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, overlap
 from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.metrics import AT_20
 from localpolicy.measure.off_policy import value_bounds
 from localpolicy.measure.reward_model import ItemMeans
 from localpolicy.measure.score import score
@@ -25,7 +26,6 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIHOOD, PLAIN
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
-from localpolicy.training.selection import METRICS
 from localpolicy.types import Estimator
 
 LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ def validate(
         description="validation",
         ranks=ranks,
     )
-    figures = flat(scores, METRICS)
+    figures = flat(scores, AT_20)
     if data.sparse:
         known = data.known_items[scores.item]
         judged = known if known.any() else ~known
