@@ -28,6 +28,12 @@ def write_page(result: object, path: Path) -> object:
     raise ConfigError(f"a {type(result).__name__} cannot be written as a page: import localpolicy first.")
 
 
+@singledispatch
+def claims_of(result: object) -> list[Any]:
+    """What is claimed of a result, and whether it holds (`judge.claims.Claim`)."""
+    return []
+
+
 class Result:
     """A result of a verb."""
 

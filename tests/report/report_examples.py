@@ -64,9 +64,14 @@ def section_of(title: str, about: str, rows: Sequence[Row], **said: Any) -> Sect
         [Measurement.of(each.name, *figure) for each in rows for figure in each.figures.items()]
         + [round_ for each in rows for round_ in each.rounds],
         [segment for each in rows for segment in each.segments],
-        gains={each.name: each.gains for each in rows if each.gains},
+        gains={each.name: gains for each in rows if (gains := {**each.gains, **_true_gain(each)})},
         **{"columns": columns, **said},
     )  # fmt: skip
+
+
+def _true_gain(row: Row) -> dict[str, Paired]:
+    found, none = row.figures.get("true gain"), math.nan
+    return {} if found is None else {"true gain": Paired(found.mean, none, found.low, found.high, none, none, 0, none)}
 
 
 def gained(mean: float, se: float) -> Paired:

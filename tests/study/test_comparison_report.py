@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,13 +19,18 @@ from page_tree import cells, parse, specs
 from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
-from localpolicy.judge.comparison import Comparison
-from localpolicy.measure.estimate import Estimate
-from localpolicy.measure.significance import Paired, paired
+from localpolicy.judge.comparison import VALUE, Comparison
+from localpolicy.judge.gate import gate
+from localpolicy.judge.gate_value import Valued
+from localpolicy.measure.estimate import Estimate, Measurement, as_json
+from localpolicy.measure.metrics import Question
+from localpolicy.measure.significance import Lead, Paired, paired
 from localpolicy.report.comparison import comparison_section, write_comparison
-from localpolicy.report.comparison_words import _is_better, comparison_claims, comparison_headline
+from localpolicy.report.comparison_tables import HEADS, comparison_tables, policies_table
+from localpolicy.report.comparison_words import comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.page import write_report
+from localpolicy.report.table import Cell
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.training.train import train
@@ -101,7 +109,7 @@ def test_every_part_of_the_report_is_there(page, comparison):
         assert any(head.startswith(words) for head in heads), words
     titles = {head.text for head in page.all("h4")}
     for cut in ("history length", "popularity of the item taken", "repeats against new items"):
-        assert f"{comparison.main.replace('.', ' ')}, by {cut}" in titles
+        assert f"{comparison.ranked.replace('.', ' ')}, by {cut}" in titles
     assert "effective share of the weights" in titles
     assert {head.text for head in page.all("h5")} == {"mle-0", "lpi_rl-2"}, "μ̂ and π side by side"
     facts = page.all("details")[-3].text + page.all("details")[-1].text
@@ -129,7 +137,7 @@ def test_segments_add_up_to_the_whole(comparison, section):
             parts = [part for part in mine if part.group.split()[0] in kind]
             total = sum(part.n for part in parts)
             mean = sum(part.n * part.mean for part in parts) / total
-            figure = comparison[policy.name].estimate(comparison.main)
+            figure = comparison[policy.name].estimate(comparison.ranked)
             assert total == figure.n
             assert mean == pytest.approx(figure.mean)
 
@@ -157,16 +165,18 @@ def test_the_floor_is_the_distance_between_two_estimates(comparison, section, ru
 
 
 def test_marks_hold_for_all_tests_together(comparison, section):
-    (new, clusters), (old, _) = (comparison[name].values(comparison.main) for name in ("lpi_rl-2", "mle-0"))
+    (new, clusters), (old, _) = (comparison[name].values(comparison.ranked) for name in ("lpi_rl-2", "mle-0"))
     expected = paired(new, old, clusters)
-    found = section.gains["lpi_rl-2"][section.main]
+    found = section.gains["lpi_rl-2"][section.ranked]
     assert (found.difference, found.se, found.p) == (expected.difference, expected.se, expected.p)
     assert found.low <= expected.low and found.high >= expected.high, "corrected"
-    every = [gain for gains in section.gains.values() for gain in gains.values()]
-    assert len(every) == 5 * (len(comparison.columns) + 1)
-    assert [gain.holm_p for gain in every] == holm([gain.p for gain in every])
-    assert all(bool(gain.sign) == (gain.holm_p < 0.05) for gain in every)
-    assert section.baseline == "mle-0" and "mle-0" not in section.gains
+    family = [test for (_, _, figure), test in comparison.tests.items() if figure != "SNIPS"]
+    assert [test.holm_p for test in family] == holm([test.p for test in family])
+    assert all(bool(test.sign) == (test.holm_p < 0.05) for test in family)
+    gains = [gain for gains in comparison.gains.values() for name, gain in gains.items() if name != "SNIPS"]
+    assert len(gains) == 5 * (len(comparison.columns) + 1) and all(gain in family for gain in gains)
+    assert section.corrected[section.ranked] == len(family) > len(gains), "leads are in the family"
+    assert section.baseline == "mle-0" and set(section.gains["mle-0"]) == {"true gain"}
 
 
 def markdown_rows(text: str, title: str) -> dict[str, dict[str, str]]:
@@ -191,8 +201,9 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
     claims = [[claim["claim"], claim["because"]] for claim in said["claims"]]
     listed = [[words.text for words in item.all("p")] for item in page.under("s1").all("li") if item.all("p")]
     assert claims == listed and claims, "the file and the page make the same claims"
-    assert said["policies"]["lpi_rl-2"]["divergence"]["floor"] is None, "one reference alone has no floor"
     assert floor == said["policies"]["mle-0"]["divergence"]["js"]["mean"]
+    for policy in said["policies"].values():
+        assert policy["divergence"]["floor"]["js"]["mean"] == floor, "one floor for all of a comparison"
     assert f"noise floor {floor:.3f}" in terminal and f"noise floor {floor:.3f}" in markdown
     (drawn,) = specs(page)["s1-frontier"]["datasets"]["floor"]
     assert drawn["x"] == floor
@@ -203,12 +214,12 @@ def test_terminal_json_markdown_and_page_show_the_same_numbers(runs, tmp_path, m
         assert value(rows[name]["coverage@20"]) == coverage
         assert float(shown[name]["coverage@20"]) == pytest.approx(coverage, abs=0.0005)
         for figure, gain in said["gains"].get(name, {}).items():
-            cell = rows[name][figure.replace(".", " ")]
-            sure = gain["holm_p"] < 0.05
+            cell = rows[name]["value" if figure == "SNIPS" else figure.replace(".", " ")]
+            sure = gain["low"] > 0 or gain["high"] < 0
             marks = {str(mark.attributes["class"]) for mark in cell.all("span")} & {"mark up", "mark down"}
             assert marks == ({"mark up" if gain["difference"] > 0 else "mark down"} if sure else set())
             text = f"{gain['difference']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}]"
-            assert gained[name][figure] == text + gain["stars"].replace("*", r"\*")
+            assert gained[name][HEADS.get(figure, figure)] == text + gain["stars"].replace("*", r"\*")
             assert f"{text}{gain['stars']}" in terminal
             assert bool(gain["stars"]) == sure
     assert any(gain["stars"] for gains in said["gains"].values() for gain in gains.values()), "some mark is compared"
@@ -243,37 +254,78 @@ def row(
     )
 
 
+def told(
+    *rows: Row, question: str = "liking", refused: Mapping[str, str] | None = None, p_simple: float = 0.01
+) -> Comparison:
+    """A comparison whose figures are those of the rows, with the gains they state over mle."""
+    refusals = {row.name: (refused or {}).get(row.name, "") for row in rows}
+    main = VALUE if question == "value" else METRIC
+
+    class Told(Comparison):
+        ranked = METRIC
+        tested: ClassVar = [main]
+        values: ClassVar = {name: Valued(None, why) for name, why in refusals.items()}
+
+        def level(self, name: str, figure: str) -> float:
+            figures = next(row.figures for row in rows if row.name == name)
+            return math.nan if refusals[name] else figures[METRIC].mean
+
+        @property
+        def tests(self):
+            gains = {(row.name, "mle", main): row.gains[METRIC] for row in rows if row.gains and self.baseline}
+            if (best := self.strongest) is not None:
+                for name in self.rivals:
+                    gap = self.level(name, main) - self.level(best, main)
+                    gains[name, best, main] = difference(gap, p_simple)
+            return {key: test for key, test in gains.items() if not (refusals[key[0]] or refusals[key[1]])}
+
+        @property
+        def leads(self):
+            best, second, *_ = (*self.order(main), "", "")
+            test = self.test(best, second, main)
+            return {} if test is None else {main: Lead(best, second, test, 0.5)}
+
+    folder, data = Path("my runs"), {"digest": "d"}
+    candidates = [
+        SimpleNamespace(
+            name=row.name,
+            origin=SimpleNamespace(objective=row.objective),
+            estimates_logging=row.objective == "mle",
+            run=SimpleNamespace(folder=folder / row.name, manifest={"data": data}),
+            beta=0.3 if row.name == "dial" else None,
+        )
+        for row in rows
+    ]
+    measured = SimpleNamespace(unit="decisions") if question == "value" else None
+    evaluations = [
+        SimpleNamespace(name=row.name, off_policy=measured, settings={"exclude_seen": False}, divergence=None)
+        for row in rows
+    ]
+    references = [SimpleNamespace(run=SimpleNamespace(folder=folder / name)) for name in ("mle", "mle-1")]
+    made = Told(
+        evaluations, [METRIC], [], SimpleNamespace(digests=("d",), path=Path("data-2")), candidates, references,
+        "mle" if any(row.name == "mle" for row in rows) else None, question=Question(question, "so it is"),
+    )  # fmt: skip
+    object.__setattr__(made, "feature_gains", [])
+    return made
+
+
 def said(
-    *rows: Row, p: float = 0.5, floor: float | None = 0.04, unseen: tuple[str, ...] = ()
+    *rows: Row, floor: float | None = 0.04, unseen: tuple[str, ...] = (), **asked: Any
 ) -> tuple[Contents, dict[str, bool | None]]:
-    lead = SimpleNamespace(best="lpi", second="mle", test=difference(0.2, p))
-    data = {"digest": "d"}
-    made = SimpleNamespace(
-        main="click.nDCG@20",
-        columns=["click.nDCG@20"],
-        leads={"click.nDCG@20": lead} if len(rows) > 1 else {},
-        candidates=[
-            SimpleNamespace(
-                estimates_logging=row.objective == "mle",
-                run=SimpleNamespace(folder=Path("my runs") / row.name, manifest={"data": data}),
-                beta=0.3 if row.name == "dial" else None,
-            )
-            for row in rows
-        ],
-        references=[SimpleNamespace(run=SimpleNamespace(folder=Path("my runs") / name)) for name in ("mle", "mle-1")],
-        data=SimpleNamespace(digests=("d",), path=Path("data-2")),
-        baseline=None,
-        gains={},
-        notes=(),
-        evaluations=rows,
-        feature_gains=[],
-    )
+    made = told(*rows, **asked)
     truth = Interval(1.0, 1.0, 1.0) if "true gain" in rows[-1].figures else None
     around = None if floor is None else Interval.of(floor, 0.001)
-    baseline = "mle" if any(row.name == "mle" for row in rows) else ""
     section = section_of(
-        "", "", rows, main=METRIC, floor=around, logging_value=truth, baseline=baseline, unseen_by_js=unseen
+        "", "", rows, main=METRIC, floor=around, logging_value=truth, baseline=made.baseline or "", unseen_by_js=unseen
     )
+    if made.main == VALUE:
+        valued = {row.name: row.figures[METRIC] for row in rows if not made.values[row.name].refusal}
+        section = replace(
+            section, main=VALUE, columns={VALUE: "estimated reward per decision", **section.columns},
+            measurements=[*section.measurements, *(Measurement.of(name, VALUE, each) for name, each in valued.items())],
+            gains={name: {VALUE: test} for (name, old, _), test in made.tests.items() if old == "mle"},
+        )  # fmt: skip
     found = {one.claim: one.holds for one in comparison_claims(made, section)}
     return comparison_headline(made, section), found
 
@@ -282,24 +334,79 @@ MLE = row("mle", "mle", 0.30, 0.04)
 
 
 def test_the_answer_says_whether_a_new_policy_is_better():
-    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), p=0.01)
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12))
     assert answer.verdict == (
-        "lpi is better than mle, which imitates the log: click nDCG@20 0.3000 → 0.3500 (+17%), more than chance "
-        "explains. It moves 3.0 times as far from the log as a retrained copy would."
+        "lpi is significantly better than mle, which imitates the log: click nDCG@20 0.3000 → 0.3500 (+17%). It moves "
+        "3.0 times as far from the log as a retrained copy would."
     )
     assert [number.value for number in answer.numbers] == ["+0.0500", "0.12", "40.0 %"]
     pasted = "lpi gate 'my runs/lpi' --against 'my runs/mle' --against 'my runs/mle-1'"
-    assert answer.next_step.startswith(f"Ask the gate ({pasted}), then test it online")
-    dial = said(MLE, row("dial", "lpi_rl", 0.35, 0.12), p=0.01)[0].next_step
-    assert dial.startswith("Ask the gate (lpi gate 'my runs/dial' --against") and "--beta 0.3), then" in dial
-    assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is True
+    assert answer.next_step == f"Ask the gate whether to deploy lpi: {pasted}."
+    dial = said(MLE, row("dial", "lpi_rl", 0.35, 0.12))[0].next_step
+    assert "lpi gate 'my runs/dial' --against" in dial and dial.endswith("--beta 0.3.")
+    assert found["lpi is significantly better than the second best in click nDCG@20"] is True
     assert found["lpi differs from the log by more than seed noise"] is True
-    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06), p=0.06)
-    assert answer.verdict == "No new policy is better than mle, which imitates the log, beyond chance."
-    assert "-0.0600 to +0.1600 with 95 % confidence: may be chance" in answer.numbers[0].meaning
-    assert answer.next_step.startswith("Keep what is deployed.")
-    assert found["lpi is better than the second best in click nDCG@20, beyond chance"] is False
-    assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].verdict.startswith("Every new policy is worse than mle")
+    answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06))
+    assert answer.verdict == (
+        "lpi is not significantly better than mle, which imitates the log: click nDCG@20 0.3000 → 0.3500 (+17%)."
+    )
+    assert "-0.0600 to +0.1600 (95 %): not significant" in answer.numbers[0].meaning
+    assert pasted in answer.next_step, "the gate says what to do, whatever was found"
+    assert found["lpi is significantly better than the second best in click nDCG@20"] is False
+    assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].verdict.startswith("lpi is significantly worse than mle")
+
+
+def test_corrected_intervals_say_for_how_many_comparisons():
+    answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), row("sqn", "sqn", 0.31, 0.12, p=0.5))
+    assert "+0.0250 to +0.0750 (95 %, corrected for 2 comparisons): significant" in answer.numbers[0].meaning
+    assert "It tests this one pair, so its interval is narrower" in answer.next_step
+
+
+def test_where_the_value_decides_ranks_do_not_speak():
+    """Before: nDCG made the headline, and the gate said the opposite two lines below."""
+    answer, found = said(MLE, row("lpi", "lpi_cb", 0.35, 0.12), question="value")
+    assert answer.verdict.startswith(
+        "lpi is significantly better than mle, which imitates the log: estimated reward per decision 0.3000 → 0.3500"
+    )
+    assert answer.numbers[0].name == "estimated reward per decision: lpi minus mle"
+    assert "from the log's propensities" in answer.numbers[0].meaning
+    assert found["lpi is significantly better than the second best in estimated reward per decision"] is True
+
+
+def test_a_refused_value_is_said_and_ranks_nothing():
+    few = "effective sample 4.0 of 900 decisions; 100 are needed"
+    answer, found = said(MLE, row("lpi", "lpi_cb", 0.35, 0.12), question="value", refused={"lpi": few})
+    assert answer.verdict == (f"What lpi would earn cannot be estimated from this log, so nothing is decided: {few}.")
+    assert answer.numbers[0].value == "?" and "lpi gate" in answer.next_step
+    assert found["mle is significantly better than the second best in estimated reward per decision"] is None
+
+
+@pytest.mark.parametrize(
+    ("level", "p", "words"),
+    [
+        (0.35, 0.01, "lpi ranks click events higher than mle (click nDCG@20 0.3000 → 0.3500 (+17%), significantly)."),
+        (0.35, 0.5, "lpi does not significantly rank click events higher than mle (click nDCG@20 0.3000 → 0.3500"),
+        (0.25, 0.01, "lpi ranks click events lower than mle (click nDCG@20 0.3000 → 0.2500 (-17%), significantly)."),
+    ],
+)
+def test_of_actions_without_propensities_ranks_decide_nothing(level, p, words):
+    answer, _ = said(MLE, row("lpi", "lpi_rl", level, 0.12, p=p), question="rewards")
+    assert answer.verdict.startswith(words)
+    assert answer.verdict.endswith(
+        "Ranks ask in part what was shown before: whether to deploy it is for the gate to say."
+    )
+    simple = row("item-kNN", "item-kNN", 0.4, 0.2)
+    answer, _ = said(MLE, simple, row("lpi", "lpi_rl", level, 0.12, p=p), question="rewards")
+    assert answer.verdict.startswith("item-kNN, a simple baseline, ranks click events higher than lpi, the new policy")
+    for forbidden in ("Deploy ", "o not deploy", "Use "):
+        assert forbidden not in answer.verdict + answer.next_step
+
+
+def test_where_all_events_are_worth_the_same_there_is_nothing_to_decide():
+    answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), question="nothing")
+    assert answer.verdict.startswith("Nothing to decide: all events are worth the same")
+    assert answer.verdict.endswith("(click nDCG@20): lpi 0.3500, mle 0.3000.")
+    assert answer.next_step.startswith("Say what each event is worth") and "lpi_rl" not in answer.next_step
 
 
 def test_words_know_the_floor():
@@ -330,12 +437,19 @@ def test_a_floor_of_nothing_is_no_divisor():
 
 
 def test_words_do_not_hide_a_simple_baseline_that_wins():
-    answer, found = said(MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
+    rows = (MLE, row("item-kNN", "item-kNN", 0.4, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
+    answer, found = said(*rows)
     assert answer.verdict == (
-        "No trained policy ranks above item-kNN, a simple baseline: click nDCG@20 0.3500 of lpi against 0.4000."
+        "item-kNN, a simple baseline, is significantly better than lpi, the new policy: click nDCG@20 0.4000 against "
+        "0.3500."
     )
-    assert answer.next_step.startswith("Deploy none of the trained policies yet.")
-    assert found["every trained policy ranks above the simple baselines"] is False
+    assert found["every new policy is better than the simple baselines"] is False
+    # Before: a baseline was recommended for a difference that the page itself called chance.
+    answer, found = said(*rows, p_simple=0.9)
+    assert answer.verdict.startswith("lpi is significantly better than mle") and "item-kNN" not in answer.verdict
+    assert found["every new policy is better than the simple baselines"] is None
+    answer, found = said(MLE, row("item-kNN", "item-kNN", 0.32, 0.2), row("lpi", "lpi_rl", 0.35, 0.12))
+    assert found["every new policy is better than the simple baselines"] is True, "whatever the imitation does"
 
 
 def test_words_tell_the_truth_where_a_world_knows_it():
@@ -348,7 +462,7 @@ def test_words_tell_the_truth_where_a_world_knows_it():
 
 def test_one_policy_alone_has_nothing_to_beat():
     answer, _ = said(row("lpi", "lpi_rl", 0.35, 0.12))
-    assert answer.verdict == "lpi ranks highest, with a click nDCG@20 of 0.3500."
+    assert answer.verdict == "lpi is highest, with a click nDCG@20 of 0.3500."
     assert "Add a run to compare" in answer.next_step
 
 
@@ -374,7 +488,7 @@ def test_js_is_blind_where_it_is_within_noise_and_ranks_differ():
         return SimpleNamespace(name=name, divergence=SimpleNamespace(js=spread, floor_js=spread))
 
     class Fixed(Comparison):
-        main = "click.nDCG@20"
+        ranked = "click.nDCG@20"
         floor = Estimate(0.04, 0.001, 50, 0.001)
         gains: ClassVar = {
             name: {"click.nDCG@20": difference(-0.2, p)}
@@ -417,16 +531,65 @@ def test_a_baseline_that_is_not_there_is_refused(comparison, runs, tmp_path, mon
     assert not (tmp_path / "no.html").exists()
 
 
-def test_one_difference_has_one_interval():
-    """Before: the lead over μ̂ and the gain over μ̂ were one difference with two intervals, corrected otherwise."""
-    lead, gain = difference(0.2, 0.01), difference(0.2, 0.04)
-    made = SimpleNamespace(
-        main="click.nDCG@20", columns=["click.nDCG@20"], baseline="mle", gains={"lpi": {"click.nDCG@20": gain}},
-        leads={"click.nDCG@20": SimpleNamespace(best="lpi", second="mle", test=lead)},
-    )  # fmt: skip
-    section = section_of("", "", [MLE, row("lpi", "lpi_rl", 0.5, 0.12)], main=METRIC)
-    because = _is_better(made, section, section.names[1]).because
-    assert f"over mle, 95 % interval {gain.low:+.4f} to {gain.high:+.4f}" in because and "all gains shown" in because
-    made.baseline = "another"
-    because = _is_better(made, section, section.names[1]).because
-    assert f"{lead.low:+.4f} to {lead.high:+.4f}" in because and "corrected for 1 columns" in because
+def test_one_difference_has_one_interval(runs):
+    """Before: a lead over (or of) the baseline and the gain were one difference with two intervals and two p-values."""
+    for baseline in ("mle-0", "lpi_rl-2", "popularity"):
+        found = compare(list(runs.values()), baseline=baseline, episodes=20)
+        shared = 0
+        for figure, lead in found.leads.items():
+            if baseline in (lead.best, lead.second):
+                other = lead.second if lead.best == baseline else lead.best
+                gain, sign = found.gains[other][figure], -1 if lead.best == baseline else 1
+                ends = sorted((sign * gain.low, sign * gain.high))
+                assert (lead.test.difference, lead.test.low, lead.test.high) == (sign * gain.difference, *ends)
+                assert lead.test.holm_p == gain.holm_p or figure == "SNIPS"
+                assert lead.test.stars == gain.stars
+                shared += 1
+        assert {frozenset(key[:2]) | {key[2]} for key in found.tests}.__len__() == len(found.tests), "each pair once"
+    assert shared or found.leads
+
+
+def test_one_noise_floor_in_rows_json_and_words(runs):
+    """Before: an evaluation had the floor of its own references, the comparison that of all pairs."""
+    found = compare([runs["mle-0"], runs["lpi_rl-2"]], against=[runs["mle-1"]], baselines=False, episodes=20)
+    told = found.to_dict()
+    floor = told["floor"]["mean"]
+    for name, policy in told["policies"].items():
+        assert policy["divergence"]["floor"]["js"]["mean"] == found[name].row("noise floor").mean == floor
+        assert policy["divergence"]["floor"]["ratio"] == policy["divergence"]["js"]["mean"] / floor
+
+
+def test_the_page_asks_what_the_gate_asks(comparison, section):
+    """A log with propensities: the value decides, as in the gate, with the gate's estimate of it."""
+    assert comparison.question.kind == "value" and section.main == comparison.main == "SNIPS"
+    assert section.metric == "estimated reward per decision"
+    gain = comparison.gains["lpi_rl-2"]["SNIPS"]
+    verdict = gate(comparison.candidates[2].run, against=[each.run for each in comparison.candidates[:2]])
+    check = next(each for each in verdict.checks if each.figure == "value")
+    assert gain.difference == pytest.approx(check.value, rel=1e-6)
+    assert gain.low <= check.low and gain.high >= check.high, "of several comparisons"
+    claim = section.claims[0]
+    assert claim.figure == "SNIPS" and claim.value is not None and claim.low < claim.value < claim.high and claim.n
+    frame = comparison.to_arrow().to_pylist()
+    assert frame[2]["SNIPS"] == comparison["lpi_rl-2"].off_policy.estimates["SNIPS"].value
+    assert frame[2]["SNIPS gain"] == gain.difference
+    assert "value (SNIPS)" in [str(column) for column in comparison_tables(comparison)[0].columns]
+    assert comparison.to_dict()["claims"] == as_json(section.claims)
+
+
+def test_the_note_names_the_columns_that_are_not_tested(section):
+    note = policies_table(section, {name: Cell(name) for name in section.names}).note
+    assert "Not tested: JS, KL, likelihood, coverage@20 and entropy." in note
+    assert f"corrected for {section.corrected['SNIPS']} comparisons (Holm)" in note
+    assert section.corrected["true gain"] == len(section.names), "the truth's marks are corrected as well"
+
+
+def test_findings_are_about_the_policy_that_is_meant(comparison):
+    for of in ("lpi_rl-2", "mle-1"):
+        claims = [each.claim for each in comparison_section(comparison, of=of, samples=False).claims]
+        assert f"{of} differs from the log by more than seed noise" in claims
+    noted = replace(comparison, notes=("the log does not say which items its filters left out",))
+    assert not [each for each in comparison_section(noted, samples=False).claims if each.figure == "settings"]
+    differs = replace(noted, differences=("mle-1 was trained on other data",))
+    (claim,) = (each for each in comparison_section(differs, samples=False).claims if each.figure == "settings")
+    assert claim.because == "mle-1 was trained on other data"

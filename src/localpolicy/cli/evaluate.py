@@ -101,7 +101,7 @@ def compare(
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.data.guess.log import read_titles
     from localpolicy.judge.compare import compare as measure
-    from localpolicy.report.comparison import comparison_json
+    from localpolicy.report.comparison import write_comparison
     from localpolicy.report.comparison_tables import comparison_tables
 
     names = None if titles is None else read_titles(titles)  # now, not after everything is measured
@@ -119,12 +119,8 @@ def compare(
     )
     tables = comparison_tables(result, gains=baseline is not None, by_count=breakdown)
     if html is not None:
-        from localpolicy.report.comparison import write_comparison
-
         write_comparison(result, html, titles=names)
-    write_and_print(
-        tables, comparison_json(result) if json is not None else {}, json=json, markdown=markdown, latex=latex
-    )
+    write_and_print(tables, result.to_dict() if json is not None else {}, json=json, markdown=markdown, latex=latex)
     if html is not None:
         LOG.info("report: %s", html)
 

@@ -8,15 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.bench import Bench, Pair
-from localpolicy.judge.comparison import Comparison
-from localpolicy.measure.candidates import RunLike, as_list, as_run
+from localpolicy.judge.comparison import BY_COLUMNS, Comparison
+from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run
+from localpolicy.measure.divergence import floor_between
 from localpolicy.measure.evaluate import world_of
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.metrics import AT_20, AT_K, EvaluateConfig, metric, paid_events
+from localpolicy.measure.metrics import AT_K, EvaluateConfig, metric, paid_events, question_of
 from localpolicy.measure.opening import open_candidate, shared_seeds
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
@@ -58,8 +62,9 @@ def compare(
     `against`, or else from the `mle` runs among those compared (the configuration with most seeds, where there are
     several); a run is never its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each
     paid event). Gains are taken over the policy called `baseline` (default: the first `mle` run), between weights that
-    one figure kept. `baselines` adds the simple ones. `episodes` is the number of a store's rollouts behind the truth.
-    `dials` are runs of `runs` at another β, which needs no training.
+    one figure kept. What decides is what the log can answer, as in the gate, or else one of `columns`. `baselines` adds
+    the simple ones. `episodes` is the number of a store's rollouts behind the truth. `dials` are runs of `runs` at
+    another β, which needs no training.
     """
     compared, others = [as_run(run) for run in as_list(runs)], [as_run(run) for run in as_list(against)]
     if not compared:
@@ -98,6 +103,7 @@ def compare(
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
         notes += shared_seeds(candidate, references)
+    evaluations = with_one_floor(evaluations, candidates)
     pairs: dict[str, Pair] = {}
     if baseline is not None:
         base = names.index(baseline)
@@ -106,7 +112,7 @@ def compare(
             for each, found in zip(candidates, evaluations, strict=True)
             if each.name != baseline
         }
-    notes += [*_selection_notes(pairs, baseline), *filter_notes(prepared, settings.split)]
+    differences = dict.fromkeys([*notes, *_selection_notes(pairs, baseline)])
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in tested))
     group, _, name = evaluations[0].main.rpartition(".")
@@ -114,8 +120,38 @@ def compare(
     if not columns and main not in chosen:
         chosen.append(main)  # of everything taken, where no paid event has enough sequences
     return Comparison(
-        evaluations, chosen, events, prepared, candidates, references, baseline, pairs, tuple(dict.fromkeys(notes))
-    )
+        evaluations, chosen, events, prepared, candidates, references, baseline, pairs,
+        notes=(*differences, *filter_notes(prepared, settings.split)), differences=tuple(differences),
+        question=BY_COLUMNS if columns else question_of(prepared, settings.split),
+    )  # fmt: skip
+
+
+def with_one_floor(evaluations: Sequence[Evaluation], candidates: Sequence[Candidate]) -> list[Evaluation]:
+    """The same, all with one noise floor: between all pairs of estimates that differ in their seed alone.
+
+    Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was. No
+    single evaluation has measured all of them.
+    """
+    js: dict[str, np.ndarray] = {}
+    kl: dict[str, np.ndarray] = {}
+    seen: set[frozenset[str]] = set()
+    for evaluation, candidate in zip(evaluations, candidates, strict=True):
+        if (found := evaluation.divergence) is None:
+            continue
+        alike = [each.name for each in found.references if each.kind == candidate.origin.kind]
+        pairs = {name: frozenset((name, candidate.name)) for name in alike}
+        pairs |= {} if found.floor_js is None else {pair: frozenset(pair.split("|")) for pair in found.floor_js.by_name}
+        for name, pair in pairs.items():
+            if pair not in seen:
+                seen.add(pair)
+                called = "|".join(sorted(pair))
+                js[called], kl[called] = evaluation.scores.js[name], evaluation.scores.kl[name]
+    sequence = evaluations[0].scores.sequence
+    floor_js, floor_kl = (floor_between(each, list(each), sequence) for each in (js, kl))
+    return [
+        replace(each, divergence=each.divergence and replace(each.divergence, floor_js=floor_js, floor_kl=floor_kl))
+        for each in evaluations
+    ]
 
 
 def _selection_notes(pairs: Mapping[str, Pair], baseline: str | None) -> list[str]:

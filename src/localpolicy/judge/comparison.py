@@ -1,26 +1,51 @@
-"""Policies measured on the same positions: the noise floor, the gains and the leads are computed here, once."""
+"""Policies measured on the same positions: what is asked of the log, and all tests between them, made here, once.
+
+The question is the gate's (`measure.metrics.question_of`). Where propensities were logged the estimated value decides,
+by the estimator and the intervals of `judge.gate_value`; else a column of ranks, or how well what is ranked first was
+liked. Each pair of policies is tested once: all tests by ranks are one family for Holm's correction, all tests by value
+are another.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from scipy.special import ndtri
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.bench import Pair
+from localpolicy.judge.claims import GateRules
+from localpolicy.judge.gate_value import Valued, value_tests, valued
 from localpolicy.measure.candidates import Candidate, family_of
-from localpolicy.measure.divergence import beyond_floor, noise_floor
+from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
-from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
-from localpolicy.measure.summary import COMPARED
-from localpolicy.results import Result
+from localpolicy.measure.metrics import Question
+from localpolicy.measure.significance import (
+    Bucket,
+    Lead,
+    Paired,
+    Values,
+    breakdown,
+    holm_steps,
+    paired_bootstrap,
+    paired_family,
+)
+from localpolicy.measure.summary import AGREEMENT, COMPARED, LIKED
+from localpolicy.model.baselines import BASELINES
+from localpolicy.results import Result, claims_of
 
 NAMED = 3  # policies in a summary
+RULES = GateRules()  # the gate's defaults: a comparison estimates values, and refuses them, as the gate does
+VALUE = RULES.estimator.upper()  # the estimated value, by its name in the long table
+TRUE_GAIN = "true gain"
+BY_COLUMNS = Question("metric", "the columns name the figure")
 
 
 class FeatureGain(NamedTuple):
@@ -30,7 +55,7 @@ class FeatureGain(NamedTuple):
     against: str
     features: list[str]
     shuffled: bool  # dealt out anew among the items: a control, that should bring nothing
-    tests: dict[str, Paired]  # of the figure that decides and of the likelihood; all such tests are one family
+    tests: dict[str, Paired]  # of the column that ranks and of the likelihood; all such tests are one family
 
 
 @dataclass(frozen=True, repr=False)
@@ -45,7 +70,9 @@ class Comparison(Result):
     references: list[Candidate] = field(repr=False)  # whom divergence is taken from
     baseline: str | None = None  # the policy that gains are taken over
     pairs: Mapping[str, Pair] = field(default_factory=dict, repr=False)  # what its gain is taken between, by policy
-    notes: tuple[str, ...] = ()  # what differs between those compared, in words
+    notes: tuple[str, ...] = ()  # what must be known of them, in words
+    differences: tuple[str, ...] = ()  # those of the notes that say what differs between the policies
+    question: Question = BY_COLUMNS  # what the log is asked
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
@@ -61,28 +88,155 @@ class Comparison(Result):
         first = self.evaluations[0]
         known = any(evaluation.truth is not None for evaluation in self.evaluations)
         shown = [name.format(lists=first.lists) for name in COMPARED]
-        figures = [*self.columns, *first.rewards, "JS", *shown, *(["true J"] if known else [])]
+        value = [] if first.off_policy is None else [VALUE]
+        figures = [*value, *self.columns, *first.rewards, "JS", *shown, *(["true J"] if known else [])]
         return list(dict.fromkeys(figures))  # of ratings a column is a figure of reward too
 
     @property
-    def main(self) -> str:
-        """The column that decides."""
+    def tested(self) -> list[str]:
+        """The figures that policies are tested by."""
+        first = self.evaluations[0]
+        values = [] if first.off_policy is None else [VALUE]
+        rewards = [name for name in ("AR@1", LIKED, AGREEMENT) if name in first.rewards]
+        return list(dict.fromkeys([*values, *self.columns, *rewards]))
+
+    @property
+    def ranked(self) -> str:
+        """The column that policies are ranked by, where the value does not decide."""
         return deciding_figure(self.evaluations[0], self.columns)[0]
+
+    @property
+    def main(self) -> str:
+        """The figure that decides, as in the gate: the value where propensities were logged, else `ranked`."""
+        return VALUE if self.question.kind == "value" else self.ranked
+
+    @property
+    def simple(self) -> list[str]:
+        """The simple baselines."""
+        return [each.name for each in self.candidates if each.origin.objective in BASELINES]
+
+    @property
+    def rivals(self) -> list[str]:
+        """The policies that are meant to be better than the log: neither simple ones nor estimates of the log."""
+        known = {*self.simple, self.baseline, *(each.name for each in self.candidates if each.estimates_logging)}
+        return [each.name for each in self.candidates if each.name not in known]
+
+    @cached_property
+    def values(self) -> dict[str, Valued]:
+        """By policy: its estimated value, or why it has none."""
+        return {each.name: valued(each.off_policy, RULES) for each in self.evaluations}
+
+    def level(self, name: str, figure: str) -> float:
+        """A policy's mean of a figure; NaN where it has none."""
+        if figure == VALUE:
+            found = self.values[name].found
+            return math.nan if found is None else found.mean
+        row = self[name].row(figure)
+        return math.nan if row is None else row.mean
+
+    def order(self, figure: str) -> list[str]:
+        """The policies that have the figure, the largest first."""
+        levels = {each.name: self.level(each.name, figure) for each in self.evaluations}
+        return sorted((name for name, level in levels.items() if level == level), key=lambda name: -levels[name])
+
+    @property
+    def strongest(self) -> str | None:
+        """The simple baseline with the largest figure that decides."""
+        return next((name for name in self.order(self.main) if name in self.simple), None)
+
+    def _pairs(self, figure: str) -> list[tuple[str, str]]:
+        """Which policies are tested against which by a figure, each pair once.
+
+        All against the baseline, the best against the second best, and by the figure that decides each policy that is
+        meant to be better against the strongest of the simple ones.
+        """
+        order = self.order(figure)
+        pairs = [(name, self.baseline) for name in order if self.baseline in order]
+        pairs += [(order[0], order[1])] if len(order) > 1 and figure in (VALUE, *self.columns) else []
+        if figure == self.main and (strongest := self.strongest) is not None:
+            pairs += [(name, strongest) for name in self.rivals if name in order]
+        once: dict[frozenset[str], tuple[str, str]] = {}
+        for new, old in pairs:
+            if old is not None and new != old:
+                once.setdefault(frozenset((new, old)), (new, old))  # a lead over the baseline is a gain already
+        return list(once.values())
+
+    def _behind(self, new: str, old: str, figure: str) -> Values | None:
+        """What a test of the two is made of; None where they cannot be compared."""
+        if figure == VALUE:
+            mine, theirs = self.values[new].found, self.values[old].found
+            return None if mine is None or theirs is None else (mine.values, theirs.values, mine.clusters)
+        pair = Pair(self[new], self[old])
+        if old == self.baseline:
+            pair = self.pairs.get(new, pair)
+        return None if pair.refusal else (pair.new.values(figure)[0], *pair.old.values(figure))
+
+    @cached_property
+    def tests(self) -> dict[tuple[str, str, str], Paired]:
+        """By two policies and a figure: how much larger it is of the first, corrected for all tests of its family."""
+        ranks = {
+            (new, old, figure): values
+            for figure in self.tested
+            for new, old in self._pairs(figure)
+            if figure != VALUE and (values := self._behind(new, old, figure)) is not None
+        }
+        gaps = {
+            (new, old, VALUE): mine - theirs
+            for new, old in (self._pairs(VALUE) if VALUE in self.tested else ())
+            if (mine := self.values[new].found) is not None and (theirs := self.values[old].found) is not None
+        }
+        return {**paired_family(ranks), **value_tests(gaps, RULES.confidence)}
+
+    def test(self, new: str, old: str | None, figure: str) -> Paired | None:
+        """How much larger a figure is of `new` than of `old`; None where the two were not tested."""
+        turned = self.tests.get((old or "", new, figure))
+        return self.tests.get((new, old or "", figure)) if turned is None else -turned
+
+    def comparisons(self, figure: str) -> int:
+        """How many tests a figure's tests and intervals are corrected for."""
+        if figure == TRUE_GAIN:
+            return len(self.true_gains)
+        return sum((name == VALUE) == (figure == VALUE) for _, _, name in self.tests)
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
-        """By column: is the best really better than the second?"""
-        return column_leads(self.evaluations, self.columns)
+        """By column: is the best really better than the second? Where one is the baseline, its lead is the gain."""
+        found = {}
+        for figure in self.tested:
+            best, second, *_ = (*self.order(figure), "", "")
+            if figure in (VALUE, *self.columns) and (test := self.test(best, second, figure)) is not None:
+                values = self._behind(*((second, best) if best == self.baseline else (best, second)), figure)
+                assert values is not None
+                found[figure] = Lead(best, second, test, paired_bootstrap(*values))
+        return found
 
     @cached_property
     def gains(self) -> dict[str, dict[str, Paired]]:
         """By policy and figure: its gain over the baseline; nothing where there is no baseline.
 
-        Figures are the columns and AR@1. All these tests are one family for Holm's correction. A policy has no gain
-        where the comparison of the two is refused (`pairs`).
+        A policy has no gain in ranks where the comparison of the two is refused (`pairs`), and none in value where one
+        of the two values is.
         """
-        measured = {name: pair for name, pair in self.pairs.items() if pair.refusal is None}
-        return _tests(measured, (*self.columns, "AR@1"))
+        found = {
+            each.name: {name: test for name in self.tested if (test := self.test(each.name, self.baseline, name))}
+            for each in self.evaluations
+        }
+        return {name: gains for name, gains in found.items() if gains}
+
+    @cached_property
+    def true_gains(self) -> dict[str, Paired]:
+        """By policy: its true gain over the logging policy, where a simulated world knows it; by Holm's steps too."""
+        known = {each.name: each.truth for each in self.evaluations if each.truth is not None}
+        clear = {name: abs(truth.gain) / (truth.gain_se or 1e-300) for name, truth in known.items()}
+
+        def around(name: str, confidence: float) -> tuple[float, float]:
+            reach = float(ndtri((1 + confidence) / 2)) * known[name].gain_se
+            return known[name].gain - reach, known[name].gain + reach
+
+        bounds, none = holm_steps(clear, around, RULES.confidence), math.nan
+        return {
+            name: Paired(truth.gain, truth.gain_se, *bounds[name], none, none, 0, none) for name, truth in known.items()
+        }
 
     @cached_property
     def feature_gains(self) -> list[FeatureGain]:
@@ -97,30 +251,28 @@ class Comparison(Result):
             alike = [other for other in bare if recipe[other] == recipe[name]]
             if config.model.features and alike:
                 rivals[name] = min(alike, key=lambda other: runs[other].train.seed != config.train.seed)
-        tests = _tests({name: Pair(self[name], self[other]) for name, other in rivals.items()}, (self.main, "logp"))
+        figures = (self.ranked, "logp")
+        tests = paired_family(
+            {
+                (name, figure): (self[name].values(figure)[0], *self[other].values(figure))
+                for name, other in rivals.items()
+                for figure in figures
+            }
+        )
         return [
-            FeatureGain(name, other, list(model.features), model.shuffle_features is not None, tests[name])
+            FeatureGain(
+                name, other, list(model.features), model.shuffle_features is not None,
+                {figure: tests[name, figure] for figure in figures},
+            )
             for name, other in rivals.items()
             for model in [runs[name].model]
-        ]
+        ]  # fmt: skip
 
-    @cached_property
+    @property
     def floor(self) -> Estimate | None:
-        """The noise floor: JS between two μ̂ that differ in their seed alone. None where no such pair was measured.
-
-        Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was.
-        """
-        pairs: dict[frozenset[str], Estimate] = {}
-        kinds = {reference.name: reference.origin.kind for reference in self.references}
-        for evaluation, candidate in zip(self.evaluations, self.candidates, strict=True):
-            if (measured := evaluation.divergence) is None:
-                continue
-            if measured.floor_js is not None:
-                pairs |= {frozenset(pair.split("|")): js for pair, js in measured.floor_js.by_name.items()}
-            for name, js in measured.js.by_name.items():
-                if kinds[name] == candidate.origin.kind:
-                    pairs[frozenset((name, candidate.name))] = js
-        return noise_floor(pairs.values())
+        """The noise floor, which all its evaluations have (see `compare.with_one_floor`); None where there is none."""
+        floors = [each.divergence.floor_js for each in self.evaluations if each.divergence is not None]
+        return next((floor.overall for floor in floors if floor is not None), None)
 
     @cached_property
     def unseen_by_js(self) -> list[str]:
@@ -135,7 +287,7 @@ class Comparison(Result):
             for evaluation in self.evaluations
             if evaluation.divergence is not None
             and beyond_floor(Interval.from_estimate(evaluation.divergence.js.overall), floor) is False
-            and (gain := self.gains.get(evaluation.name, {}).get(self.main)) is not None
+            and (gain := self.gains.get(evaluation.name, {}).get(self.ranked)) is not None
             and gain.sign
         ]
 
@@ -159,11 +311,13 @@ class Comparison(Result):
         return {name: float(stats.spearmanr(values, truth).statistic) for name, values in differing.items()}
 
     def summary(self) -> str:
-        """The policies in the order of the column that decides."""
-        order = sorted(self.evaluations, key=lambda evaluation: -evaluation.estimate(self.main).mean)
-        best = ", ".join(f"{evaluation.name} {evaluation.estimate(self.main).mean:.4f}" for evaluation in order[:NAMED])
+        """The policies in the order of the figure that decides."""
+        order, every = self.order(self.main), len(self.evaluations)
+        best = ", ".join(f"{name} {self.level(name, self.main):.4f}" for name in order[:NAMED])
         more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""
-        return f"{len(order)} policies by {self.main}: {best}{more}"
+        without = f", {every - len(order)} without it" if order and every > len(order) else ""
+        policies = f"{every} {'policy' if every == 1 else 'policies'}"
+        return f"{policies} by {self.main}: {best or 'the log carries no estimate'}{more}{without}"
 
     def to_arrow(self) -> pa.Table:
         """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J."""
@@ -171,12 +325,12 @@ class Comparison(Result):
 
     def _row(self, evaluation: Evaluation) -> dict[str, Any]:
         row: dict[str, Any] = {"policy": evaluation.name}
-        for figure in (*self.figures, *(["true gain"] if "true J" in self.figures else [])):
+        for figure in (*self.figures, *([TRUE_GAIN] if "true J" in self.figures else [])):
             known = evaluation.row(figure)
             row[figure] = None if known is None else finite(known.mean)
-            if figure in (*self.columns, *evaluation.rewards, "JS"):
+            if figure in (VALUE, *self.columns, *evaluation.rewards, "JS"):
                 row[f"{figure} se"] = None if known is None else finite(known.se)
-            if self.baseline is not None and figure in (*self.columns, "AR@1"):
+            if self.baseline is not None and figure in self.tested:
                 gain = self.gains.get(evaluation.name, {}).get(figure)
                 row[f"{figure} gain"] = None if gain is None else finite(gain.difference)
                 row[f"{figure} gain p"] = None if gain is None else finite(gain.holm_p)
@@ -186,7 +340,9 @@ class Comparison(Result):
         """For `--json`."""
         return {
             "policies": {evaluation.name: evaluation.to_dict() for evaluation in self.evaluations},
+            "question": self.question._asdict(),
             "columns": self.columns,
+            "main": self.main,
             "leads": as_json(self.leads),
             "floor": as_json(self.floor),
             "baseline": self.baseline,
@@ -195,16 +351,5 @@ class Comparison(Result):
             "breakdown": {event: as_json(self.breakdown(event)) for event in self.events},
             "predicts_truth": self.predicts_truth,
             "notes": list(self.notes),
+            "claims": as_json(claims_of(self)),
         }
-
-
-def _tests(pairs: Mapping[str, Pair], figures: Sequence[str]) -> dict[str, dict[str, Paired]]:
-    """By name of a pair and figure: the new against the old. All of them are one family for Holm's correction."""
-    tests = paired_family(
-        {
-            (name, figure): (pair.new.values(figure)[0], *pair.old.values(figure))
-            for name, pair in pairs.items()
-            for figure in figures
-        }
-    )
-    return {name: {figure: tests[name, figure] for figure in figures} for name in pairs}

@@ -18,7 +18,7 @@ from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import OffPolicy
-from localpolicy.measure.significance import Paired, holm_steps
+from localpolicy.measure.significance import Key, Paired, holm_steps
 
 NO_PROPENSITIES, UNKNOWN = "the log has no propensities", "its reward cannot be estimated from this log"
 REWARD = "its estimated reward"
@@ -63,7 +63,7 @@ def both_values(
     return valued(mine, rules), Valued(logged(mine.log)) if mine and deployed is None else valued(theirs, rules)
 
 
-def value_tests(gaps: Mapping[str, Contributions], confidence: float) -> dict[str, Paired]:
+def value_tests(gaps: Mapping[Key, Contributions], confidence: float) -> dict[Key, Paired]:
     """Differences in value that are read together: intervals that allow for skewness, by Holm's steps; no p-values."""
     clear = {name: abs(gap.mean) / (gap.se or math.inf) for name, gap in gaps.items()}
     bounds = holm_steps(clear, lambda name, each: skewed(gaps[name], confidence=each), confidence)

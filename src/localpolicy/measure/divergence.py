@@ -110,8 +110,8 @@ def spread(values: Mapping[str, np.ndarray], names: Sequence[str], sequence: np.
     return Spread(mean_estimate(together, sequence), quantiles(together), alone)
 
 
-def _floor(values: Mapping[str, np.ndarray], pairs: Sequence[str], sequence: np.ndarray) -> Spread | None:
-    """Between pairs of references."""
+def floor_between(values: Mapping[str, np.ndarray], pairs: Sequence[str], sequence: np.ndarray) -> Spread | None:
+    """Between pairs of estimates that differ in their seed alone; None where there is no pair."""
     if not pairs:
         return None
     between = spread(values, pairs, sequence)
@@ -140,8 +140,8 @@ def divergence(
         references=list(references),
         js=spread(scores.js, names, scores.sequence),
         kl=spread(scores.kl, names, scores.sequence),
-        floor_js=_floor(scores.js, pairs, scores.sequence),
-        floor_kl=_floor(scores.kl, pairs, scores.sequence),
+        floor_js=floor_between(scores.js, pairs, scores.sequence),
+        floor_kl=floor_between(scores.kl, pairs, scores.sequence),
         segments={
             name: mean_estimate(together[here], scores.sequence[here])
             for name, here in segments(scores, counts, known).items()

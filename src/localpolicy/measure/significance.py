@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -70,8 +70,17 @@ class Paired:
 
     @property
     def stars(self) -> str:
-        """The paper's marks, of the corrected p-value: see `STARS`."""
+        """The paper's marks, of the corrected p-value: * below .05, ** below .01, *** below .001.
+
+        One star where the interval excludes 0 and there is no p-value, as of values.
+        """
+        if math.isnan(self.holm_p):
+            return "*" if self.sign else ""
         return next((mark for level, mark in LEVELS if self.holm_p < level), "")
+
+    def __neg__(self) -> Paired:
+        """Of second - first."""
+        return replace(self, difference=-self.difference, low=-self.high, high=-self.low)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""

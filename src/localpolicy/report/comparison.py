@@ -16,17 +16,19 @@ import pyarrow as pa
 from localpolicy import __version__
 from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
-from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.candidates import Candidate
-from localpolicy.measure.estimate import Interval, Measurement, as_json, sequences_of
+from localpolicy.measure.estimate import Interval, Measurement, sequences_of
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_tables import groups_at_k
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
-from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section, StageCurve
+from localpolicy.report.contents import Claim, Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.page import write_report
+from localpolicy.report.table import counted
+from localpolicy.results import claims_of
 from localpolicy.runs.config import Config
 
 BINS = 60  # of the divergence's histogram
@@ -47,25 +49,23 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
     settings = {
         "localpolicy": __version__,
         "columns compared": ", ".join(comparison.columns),
-        "the column that decides": comparison.main,
-        "metrics are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
+        "policies are ordered by": section.metric,
+        "the question to the log": f"{comparison.question.kind}: {comparison.question.why}",
+        "figures are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
     }
     contents = replace(comparison_headline(comparison, section), sections=[section], settings=settings)
     write_report(contents, path)
     return contents
 
 
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """For `--json`: every figure, and the claims."""
-    section = comparison_section(comparison, samples=False)
-    return {**comparison.to_dict(), "claims": as_json(section.claims)}
-
-
 def comparison_section(
     comparison: Comparison, *, names: Mapping[str, str] | None = None, base: Path | None = None,
-    titles: Titles | None = None, samples: bool = True,
+    titles: Titles | None = None, samples: bool = True, of: str | None = None,
 ) -> Section:  # fmt: skip
-    """One comparison as a section; runs in the folder `base` are named relative to it."""
+    """One comparison as a section; runs in the folder `base` are named relative to it.
+
+    Findings about one policy are about the one called `of`, or else about the best that is meant to improve.
+    """
     names, first = Names(names or {}), comparison.evaluations[0]
 
     def named(rows: Iterable[Measurement]) -> list[Measurement]:
@@ -74,6 +74,11 @@ def comparison_section(
     def said(columns: Iterable[str]) -> dict[str, str]:
         return {column: column.replace(".", " ", 1) for column in columns}
 
+    value = {} if comparison.main != VALUE else {VALUE: _value_said(comparison)}
+    tested = [*comparison.tested, *([TRUE_GAIN] if comparison.true_gains else [])]
+    gains = {each.name: {**comparison.gains.get(each.name, {})} for each in comparison.evaluations}
+    for name, gain in comparison.true_gains.items():
+        gains[name][TRUE_GAIN] = gain
     section = Section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
@@ -82,11 +87,13 @@ def comparison_section(
             for candidate, bars in zip(comparison.candidates, _histograms(comparison), strict=True)
         ],
         measurements=named(comparison.measurements),
-        segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.main)),
-        columns=said([*comparison.columns, *first.rewards]),
+        segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.ranked)),
+        columns=value | said([*comparison.columns, *first.rewards]),
         at_k=said(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
         main=comparison.main,
-        gains={names[name]: gains for name, gains in comparison.gains.items()},
+        ranked=comparison.ranked,
+        gains={names[name]: gained for name, gained in gains.items() if gained},
+        corrected={figure: comparison.comparisons(figure) for figure in tested},
         unseen_by_js=[names[name] for name in comparison.unseen_by_js],
         likeliest=[names[name] for name, pair in comparison.pairs.items() if pair.note],
         logging_value=None if first.truth is None else Interval.of(first.truth.logging, 0.0),
@@ -97,7 +104,18 @@ def comparison_section(
         facts=_facts(comparison, names),
         lists=first.lists,
     )
-    return replace(section, claims=comparison_claims(comparison, section))
+    return replace(section, claims=comparison_claims(comparison, section, None if of is None else names[of]))
+
+
+@claims_of.register(Comparison)
+def _claimed(comparison: Comparison) -> list[Claim]:
+    return [*comparison_section(comparison, samples=False).claims]
+
+
+def _value_said(comparison: Comparison) -> str:
+    """The estimated value as people say it."""
+    units = {each.off_policy.unit for each in comparison.evaluations if each.off_policy is not None}
+    return f"estimated reward per {'list' if 'lists' in units else 'decision'}"
 
 
 # ---------------------------------------------------------------------- one policy
@@ -163,12 +181,12 @@ def _about(comparison: Comparison) -> str:
     dates = data.manifest.get("dates") or {}
     first, last = (str(dates.get(end) or "")[:10] for end in ("first", "last"))
     days = f" of {first}" if first == last else f" from {first} to {last}"
-    sequences = sequences_of(measured.scores.sequence)
+    sequences = counted(sequences_of(measured.scores.sequence), "sequence")
     seen = " Items that a sequence held before are never shown." if measured.settings["exclude_seen"] else ""
     return (
-        f"A log of {data.kind}{days if first and last else ''}: {len(data):,} sequences over {data.n_items:,} items. "
-        f"Measured on {len(measured.scores):,} positions of {sequences:,} sequences that no "
-        f"policy was trained on, over the whole catalogue.{seen}"
+        f"A log of {data.kind}{days if first and last else ''}: {counted(len(data), 'sequence')} over "
+        f"{counted(data.n_items, 'item')}. Measured on {counted(len(measured.scores), 'position')} of {sequences} that "
+        f"no policy was trained on, over the whole catalogue.{seen}"
     )
 
 
@@ -180,8 +198,8 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         **{f"events: {name}": f"{count:,}" for name, count in data.manifest["counts"]["events"].items()},
         "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
         "contexts": f"the most recent {settings['length']} actions",
-        "errors": "clustered by sequence; the lead is tested by a paired t-test, Holm-corrected over the columns",
-        "▲ and ▼ at metrics": f"paired t-test by sequence, {SIGNIFICANT}, Holm-corrected over all marks of the table",
+        "errors": "clustered by sequence",
+        "▲ and ▼": "paired tests by sequence, p < .05, corrected by Holm's method for all comparisons made",
         "data digest": data.digest[:16],
     }
     every = {candidate.name: candidate.run for candidate in (*comparison.candidates, *comparison.references)}
@@ -213,7 +231,8 @@ def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[S
     """What μ̂ and the best other policy would show after a few held-out histories, spread over the split."""
     estimates = {reference.name for reference in comparison.references}
     others = [each for each in comparison.candidates if each.name not in estimates and each.run is not None]
-    others.sort(key=lambda each: -comparison[each.name].estimate(comparison.main).mean)
+    order = {name: place for place, name in enumerate(comparison.order(comparison.main))}
+    others.sort(key=lambda each: order.get(each.name, len(order)))
     policies = {
         names[each.name]: each.policy
         for each in (*comparison.references[:1], *others[:1])

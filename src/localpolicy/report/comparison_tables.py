@@ -1,14 +1,14 @@
 """Policies side by side: the one builder behind the tables of terminal, files and page.
 
 A figure of the long table is a column. A terminal has room for means, and marks the largest; a page has room for
-intervals, and marks what differs beyond chance.
+intervals, and marks what differs significantly.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
@@ -21,6 +21,7 @@ from localpolicy.report.table import (
     Mark,
     Table,
     best_cell,
+    counted,
     decimals,
     joined,
     known,
@@ -28,9 +29,8 @@ from localpolicy.report.table import (
     sentences,
 )
 
-ALL_K = joined(dict.fromkeys(name.partition("@")[2] for name in AT_K))
-BETTER = Mark("▲", "better, beyond chance", "up")
-WORSE = Mark("▼", "worse, beyond chance", "down")
+BETTER = Mark("▲", "significantly better", "up")
+WORSE = Mark("▼", "significantly worse", "down")
 LEVEL = Mark("≈", "within the noise between two seeds")
 BLIND = Mark("≈!", "within noise by JS, but it ranks differently", "down")
 SCARCE = Mark("!", "few positions decide", "down")
@@ -42,6 +42,7 @@ WEIGHTS = {
        {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "largest"}.items()},
 }  # fmt: skip
 DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # on a terminal; others: 4
+HEADS = {VALUE: f"value ({VALUE})"}  # of figures whose name says too little
 
 
 def side_by_side(
@@ -60,9 +61,9 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
     """All policies by every figure that any has; the logging policy's own value below them."""
     columns = {
         "true J": Column("J(π)", "true reward"),
-        "true gain": Column("gain", "J(π) − J(μ)"),
-        "SNIPS": Column("value", "by SNIPS"),
-        **{figure: Column(said) for figure, said in section.columns.items()},
+        TRUE_GAIN: Column("gain", "J(π) − J(μ)"),
+        VALUE: Column("value", f"by {VALUE}"),
+        **{figure: Column(said) for figure, said in section.columns.items() if figure != VALUE},
         "JS": Column("JS", "nats"),
         "KL": Column("KL", "nats"),
         "logp": Column("likelihood", "mean log π"),
@@ -92,7 +93,7 @@ def _page_cell(section: Section, policy: str, figure: str, *, marked: bool = Tru
     if figure == "entropy":
         return Cell.of(section.mean(policy, figure), decimals(_means(section, figure), 3))
     # A difference has as many decimals as the values it comes from.
-    digits = decimals(_means(section, "true J" if figure == "true gain" else figure))
+    digits = decimals(_means(section, "true J" if figure == TRUE_GAIN else figure))
     mark = _mark(section, policy, figure) if marked else None
     return Cell.of(section.figure(policy, figure), digits, mark)
 
@@ -105,22 +106,33 @@ def _mark(section: Section, policy: str, figure: str) -> Mark | None:
     if figure == "JS":
         level = LEVEL if beyond_floor(section.figure(policy, "JS"), section.floor) is False else None
         return BLIND if policy in section.unseen_by_js else level
-    gain = section.figure(policy, figure) if figure == "true gain" else section.gains.get(policy, {}).get(figure)
+    gain = section.gains.get(policy, {}).get(figure)
     return MARKS[0 if gain is None else gain.sign]
 
 
 def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
+    gained = {figure for gains in section.gains.values() for figure in gains}
+    ranks = next((figure for figure in shown if figure in gained and figure not in (VALUE, TRUE_GAIN)), "")
+    untested = [column.title for figure, column in shown.items() if figure not in (*gained, "true J")]
+
+    def corrected(figure: str) -> str:
+        return f"corrected for {counted(section.corrected.get(figure, 1), 'comparison')} (Holm)"
+
     return sentences({
         "Intervals of 95 %; a figure without one is exact.": True,
-        "Gain: ▲ better, ▼ worse than the logging policy; the 95 % interval excludes 0.": "true gain" in shown,
+        f"Gain: ▲ significantly better, ▼ significantly worse than the logging policy, {corrected(TRUE_GAIN)}.":
+            TRUE_GAIN in shown and TRUE_GAIN in gained,
         "Value: what the policy would earn, estimated from the log's propensities; a policy has none where the log "
-        "says too little of it.": "SNIPS" in shown,
-        f"Metrics: ▲ better, ▼ worse than {section.baseline or 'the reference'}; paired t-test by sequence, "
-        f"{SIGNIFICANT}, Holm-corrected over all metrics and policies of this table.": any(section.gains.values()),
+        "says too little of it.": VALUE in shown,
+        f"At the value: ▲ significantly better, ▼ significantly worse than {section.baseline}, {corrected(VALUE)}.":
+            VALUE in shown and VALUE in gained,
+        f"{'At the other figures' if VALUE in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
+        f"than {section.baseline or 'the reference'}; paired t-test by sequence, {corrected(ranks)}.": ranks,
+        f"Not tested: {untested and joined(untested)}.": untested and gained,
         f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
         "figures beside them: their epochs were chosen by another figure, which raises that figure.": section.likeliest,
         "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,
-        "≈!: within seed noise by JS, but its ranking differs beyond chance. JS compares whole distributions; it "
+        "≈!: within seed noise by JS, but its ranking differs significantly. JS compares whole distributions; it "
         "hardly sees the order of the first few items. Read it beside the metrics and the likelihood.":
             section.unseen_by_js,
         f"JS and KL are taken from {section.reference}.": "JS" in shown and section.reference,
@@ -194,13 +206,13 @@ def comparison_table(comparison: Comparison) -> Table:
     def cell(policy: str, figure: str) -> Cell:
         row = comparison[policy].row(figure)
         mean, lead = None if row is None else row.mean, comparison.leads.get(figure)
-        if figure not in comparison.columns or mean is None:
+        if figure not in (VALUE, *comparison.columns) or mean is None:
             return Cell(number(mean, DECIMALS.get(figure.partition("@")[0], 4)))
-        stars = lead.test.stars if lead is not None and lead.best == policy else ""
-        return best_cell(mean, [each.estimate(figure).mean for each in comparison.evaluations], stars)
+        stars = lead.test.stars if lead is not None and lead.best == policy and lead.test.sign > 0 else ""
+        return best_cell(mean, [comparison.level(each.name, figure) for each in comparison.evaluations], stars)
 
     names = {each.name: Cell(each.name) for each in comparison.evaluations}
-    columns = {figure: figure for figure in comparison.figures}
+    columns = {figure: HEADS.get(figure, figure) for figure in comparison.figures}
     return side_by_side("Policies compared", names, columns, cell, _comparison_note(comparison))
 
 
@@ -230,6 +242,7 @@ def _comparison_note(comparison: Comparison) -> str:
     seen = ", seen items excluded" if settings["exclude_seen"] else ""
     errors = {column: max(each.estimate(column).se for each in evaluations) for column in comparison.columns}
     names = sorted({one.name for each in evaluations if each.divergence for one in each.divergence.references})
+    ranks = next((figure for figure in comparison.leads if figure != VALUE), "")
     floor = "unknown: it needs two mle runs that differ in their seed alone"
     if names and comparison.floor is not None:
         floor = f"{comparison.floor.mean:.3f}"
@@ -238,24 +251,43 @@ def _comparison_note(comparison: Comparison) -> str:
         f"{settings['min_history']}{seen}.": True,
         "Largest standard errors, clustered by sequence: "
         f"{', '.join(f'{column} ± {error:.4f}' for column, error in errors.items())}.": True,
-        "Stars: the largest against the second largest, paired t-test by sequence, Holm-corrected over columns "
-        f"{STARS}.": True,
+        f"Value: what a policy would earn {_unit(comparison)}, estimated from the log's propensities; {NOTHING}: "
+        "the log says too little of it.": VALUE in comparison.figures,
+        "Stars: the largest against the second largest, paired t-test by sequence, corrected for "
+        f"{counted(comparison.comparisons(ranks), 'comparison')} (Holm; * .05, ** .01, *** .001).": ranks,
+        "At the value one star: its 95 % interval, corrected for "
+        f"{counted(comparison.comparisons(VALUE), 'comparison')}, excludes 0.": VALUE in comparison.leads,
         f"JS against {', '.join(names)} (noise floor {floor}).": names,
         **{f"Note: {note}.": True for note in comparison.notes},
     })  # fmt: skip
 
 
+def _unit(comparison: Comparison) -> str:
+    value = comparison.evaluations[0].off_policy
+    return "per list" if value is not None and value.unit == "lists" else "per decision"
+
+
 def gains_table(comparison: Comparison) -> Table:
     """Each policy's gain over the baseline, with intervals."""
-    rows: list[list[str | Cell]] = [[name, *map(_gain_cell, each.values())] for name, each in comparison.gains.items()]
-    note = (
-        "Paired by position, errors clustered by sequence. Intervals and stars are Holm-corrected over this table: an "
-        f"interval without 0 has a star {STARS}."
+    figures = [figure for figure in comparison.tested if any(figure in each for each in comparison.gains.values())]
+    rows: list[list[str | Cell]] = [
+        [name, *(_gain_cell(each.get(figure)) for figure in figures)] for name, each in comparison.gains.items()
+    ]
+    ranks = next((figure for figure in figures if figure != VALUE), "")
+    note = sentences({
+        "Paired by position, errors clustered by sequence. An interval without 0 has a star (* .05, ** .01, *** .001; "
+        "at the value one star).": True,
+        f"Intervals of 95 % and stars are corrected for {counted(comparison.comparisons(ranks), 'comparison')} (Holm)"
+        f"{f', those of the value for {comparison.comparisons(VALUE):,}' if VALUE in figures else ''}.": ranks,
+    })  # fmt: skip
+    return Table(
+        f"Gain over {comparison.baseline}", ["policy", *(HEADS.get(each, each) for each in figures)], rows, note
     )
-    return Table(f"Gain over {comparison.baseline}", ["policy", *comparison.columns, "AR@1"], rows, note)
 
 
-def _gain_cell(gain: Paired) -> Cell:
+def _gain_cell(gain: Paired | None) -> Cell:
+    if gain is None:
+        return Cell(NOTHING)
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
@@ -272,7 +304,7 @@ def features_table(comparison: Comparison) -> Table:
         "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
         "are a control: they should bring nothing. The noise of training seeds comes on top."
     )
-    heads = ["policy", "item features", "against", comparison.main, "logp"]
+    heads = ["policy", "item features", "against", comparison.ranked, "logp"]
     return Table("What item features bring", heads, rows, note)
 
 

@@ -1,83 +1,138 @@
-"""A comparison in words: is a new policy better, by how much, how risky is it, what to do now."""
+"""A comparison in words: is a new policy better, by how much, how risky is it; what to deploy is the gate's to say."""
 
 from __future__ import annotations
 
+import math
 import shlex
 
-from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.comparison import VALUE, Comparison
+from localpolicy.judge.gate_ranks import gain_words
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.measure.summary import LIKED
-from localpolicy.model.baselines import BASELINES
-from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, Section
-from localpolicy.report.table import decimals, fixed, interval_text, known, percent, sentences, short
+from localpolicy.report.contents import Claim, Contents, KeyNumber, Section
+from localpolicy.report.table import counted, decimals, fixed, interval_text, known, percent, sentences, short
 
-TESTED = f"paired t-test by sequence, Holm-corrected, {SIGNIFICANT}"
+TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
+BY_VALUE = "paired difference in value by sequence, its 95 % interval by Holm's steps excludes 0"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
 LARGEST = "the larger mean"
 TITLE = "Policies compared"
+ASKS = "Ranks ask in part what was shown before: whether to deploy it is for the gate to say."
+WORTH = (
+    "Say what each event is worth, prepare the log again (lpi prepare ... --rewards purchase=1,view=0.2) and train on "
+    "it. Or serve the model that ranks highest, if ranks are what you want."
+)
 
 
-def comparison_claims(comparison: Comparison, section: Section) -> list[Claim]:
-    """The questions to ask before an online test, each with its answer."""
-    best = section.best(section.names)
-    claims = [_is_better(comparison, section, best), _has_moved(section, best), *_beats_simple(section)]
+def comparison_claims(comparison: Comparison, section: Section, of: str | None = None) -> list[Claim]:
+    """The questions to ask before an online test, each with its answer; those about one policy are about `of`."""
+    best = of if of in section.names else _judged(comparison, section)
+    claims = [_is_better(comparison, section), _has_moved(section, best), *_beats_simple(comparison, section)]
     claims += [*_seen_by_js(section), *_features(comparison, section), *_alike(comparison), *_enough_weight(section)]
-    return [*claims, *_metric_picks_truth(section, best)]
+    return [*claims, *_metric_picks_truth(section)]
 
 
-def _is_better(comparison: Comparison, section: Section, best: str) -> Claim:
-    lead = comparison.leads.get(comparison.main)
-    claim = f"{best} is better than the second best in {section.metric}, beyond chance"
-    if lead is None:
-        return Claim(section.main, TESTED, None, claim, "there is no second policy")
-    test, family = lead.test, f"{len(comparison.columns)} columns"
-    if lead.second == comparison.baseline and comparison.main in comparison.gains.get(lead.best, {}):
-        # The gain that the page begins with: one difference has one interval.
-        test, family = comparison.gains[lead.best][comparison.main], "all gains shown"
-    because = (
-        f"{test.difference:+.4f} over {lead.second}, 95 % interval {test.low:+.4f} to {test.high:+.4f}; "
-        f"p = {test.holm_p:.2g}, both corrected for {family}; {test.n:,} positions"
+def _called(comparison: Comparison, section: Section) -> dict[str, str]:
+    """What the section calls each policy."""
+    return dict(zip((each.name for each in comparison.evaluations), section.names, strict=True))
+
+
+def _judged(comparison: Comparison, section: Section) -> str:
+    """The best of the policies that are meant to be better than the log; without any, the best of all."""
+    called, order = _called(comparison, section), comparison.order(comparison.main)
+    rivals = [name for name in (*order, *comparison.rivals) if name in comparison.rivals]
+    return called[(rivals or order or list(called))[0]]
+
+
+def _rule(comparison: Comparison) -> str:
+    return BY_VALUE if comparison.main == VALUE else TESTED
+
+
+def _interval(test: Paired, count: int) -> str:
+    """Where the difference lies, and for how many comparisons that is corrected."""
+    return f"{test.low:+.4f} to {test.high:+.4f} (95 %{_corrected(count)})"
+
+
+def _corrected(count: int) -> str:
+    return f", corrected for {counted(count, 'comparison')}" if count > 1 else ""
+
+
+def _is_better(comparison: Comparison, section: Section) -> Claim:
+    called, order, main, rule = (
+        _called(comparison, section),
+        comparison.order(comparison.main),
+        comparison.main,
+        _rule(comparison),
     )
+    if len(order) < 2:
+        best = called[order[0]] if order else "the best"
+        why = (
+            "there is no second policy"
+            if len(called) < 2
+            else "the log carries the estimate of fewer than two policies"
+        )
+        return Claim(main, rule, None, f"{best} is significantly better than the second best in {section.metric}", why)
+    best, second = (called[name] for name in order[:2])
+    claim, lead = f"{best} is significantly better than the second best in {section.metric}", comparison.leads.get(main)
+    if lead is None:
+        return Claim(main, rule, None, claim, f"it cannot be compared with {second}: the notes say why")
+    test, count = lead.test, comparison.comparisons(main)
+    p = "" if math.isnan(test.holm_p) else f"; p = {test.holm_p:.2g}, corrected alike"
+    because = f"{test.difference:+.4f} over {second}, {_interval(test, count)}{p}; {counted(test.n, _unit(comparison))}"
     if test.alike:
-        because = f"it equals {lead.second} at all {test.n:,} positions"
-    return Claim(section.main, TESTED, test.sign > 0, claim, because)
+        because = f"it equals {second} at all {test.n:,} {_unit(comparison)}s"
+    return _claim(main, rule, test.sign > 0, claim, because, test, _unit(comparison))
+
+
+def _unit(comparison: Comparison) -> str:
+    """What the figure that decides is counted in."""
+    value = comparison.evaluations[0].off_policy if comparison.main == VALUE else None
+    return "position" if value is None else value.unit.removesuffix("s")
+
+
+def _claim(
+    figure: str, rule: str, holds: bool | None, claim: str, because: str, test: Paired, unit: str = "position"
+) -> Claim:
+    """With the numbers of its test."""
+    return Claim(figure, rule, holds, claim, because, *test.numbers, unit=f"{unit}s")
 
 
 def _has_moved(section: Section, best: str) -> Claim:
     js, floor = section.figure(best, "JS"), section.floor
+    claim = f"{best} differs from the log by more than seed noise"
     if js is None:
-        because = "no reference was given"
-    elif floor is None:
+        return Claim("JS", BEYOND, None, claim, "no reference was given")
+    if floor is None:
         because = f"JS {interval_text(js)}; the noise is unknown without a second mle seed"
     else:
         digits = decimals([js.mean, floor.mean])
         because = f"JS {interval_text(js, digits)}, noise {interval_text(floor, digits)}"
-    return Claim("JS", BEYOND, beyond_floor(js, floor), f"{best} differs from the log by more than seed noise", because)
+    n = next((row.n for row in section.measurements if (row.policy, row.figure) == (best, "JS")), None)
+    return Claim("JS", BEYOND, beyond_floor(js, floor), claim, because, js.mean, js.low, js.high, n)
 
 
-def _kinds(section: Section) -> tuple[list[str], list[str]]:
-    """The simple baselines, and the policies that were trained."""
-    simple = [policy.name for policy in section.policies if policy.objective in BASELINES]
-    return simple, [name for name in section.names if name not in simple]
-
-
-def _beats_simple(section: Section) -> list[Claim]:
-    simple, trained = _kinds(section)
-    if not simple or not trained:
+def _beats_simple(comparison: Comparison, section: Section) -> list[Claim]:
+    """Asked of the policies that are meant to be better than the log, against the strongest of the simple ones."""
+    strongest, main, called = comparison.strongest, comparison.main, _called(comparison, section)
+    tests = {name: test for name in comparison.rivals if (test := comparison.test(name, strongest, main)) is not None}
+    if strongest is None or not tests:
         return []
-    strongest = section.best(simple)
-    below = [name for name in trained if section.decisive(name) <= section.decisive(strongest)]
-    because = f"{strongest} has {section.metric} {_level(section, strongest)}"
-    because += f"; below or level with it: {', '.join(below)}" if below else "; every trained policy is above it"
-    claim = "every trained policy ranks above the simple baselines"
-    return [Claim(section.main, LARGEST, not below, claim, because)]
+    signs, least = {test.sign for test in tests.values()}, min(tests.values(), key=lambda test: test.difference)
+    said = ", ".join(
+        f"{called[name]} {test.difference:+.4f}, {_interval(test, comparison.comparisons(main))}"
+        for name, test in tests.items()
+    )
+    because = f"over {called[strongest]}, whose {section.metric} is {_level(section, called[strongest])}: {said}"
+    claim = "every new policy is better than the simple baselines"
+    holds = False if -1 in signs else True if signs == {1} else None
+    return [_claim(main, _rule(comparison), holds, claim, because, least, _unit(comparison))]
 
 
-def _level(section: Section, policy: str) -> str:
-    return short(section.decisive(policy))
+def _level(section: Section, policy: str, figure: str = "") -> str:
+    return short(section.mean(policy, figure or section.main))
 
 
 def _seen_by_js(section: Section) -> list[Claim]:
@@ -87,9 +142,10 @@ def _seen_by_js(section: Section) -> list[Claim]:
         return []
     js = ", ".join(f"{name} has JS {short(section.mean(name, 'JS'), 2)}" for name in missed)
     noise = "" if section.floor is None else f" (noise {short(section.floor.mean, 2)})"
-    ranks = ", ".join(_level(section, name) for name in missed)
+    figure = section.ranked or section.main
+    ranks = ", ".join(_level(section, name, figure) for name in missed)
     because = (
-        f"{js}{noise}, but a {section.metric} of {ranks} against {_level(section, section.baseline)} of "
+        f"{js}{noise}, but a {section.said(figure)} of {ranks} against {_level(section, section.baseline, figure)} of "
         f"{section.baseline}: JS hardly sees the order of the first few items"
     )
     return [Claim("JS", TESTED, False, "JS alone shows which policies resemble the log", because)]
@@ -97,27 +153,26 @@ def _seen_by_js(section: Section) -> list[Claim]:
 
 def _features(comparison: Comparison, section: Section) -> list[Claim]:
     """Whether what is known of the items helps, where runs with and without it are there."""
-    called = dict(zip((each.name for each in comparison.evaluations), section.names, strict=True))
-    found = []
+    called, ranked, found = _called(comparison, section), section.ranked or section.main, []
     for gain in comparison.feature_gains:
         name, other, (main, likelihood) = called[gain.policy], called[gain.against], gain.tests.values()
         signs = {main.sign, likelihood.sign}
         claim, holds = f"{name} gains by its item features ({', '.join(gain.features)})", 1 in signs and -1 not in signs
         if gain.shuffled:
             claim, holds = f"shuffled among the items, these features bring nothing ({name})", 1 not in signs
-        words = {section.metric: main, "log-likelihood": likelihood}
+        words = {section.said(ranked): main, "log-likelihood": likelihood}
         said = (f"{word} {test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f})" for word, test in words.items())
         because = f"against {other}, without features: {'; '.join(said)}"
-        found.append(Claim(f"{section.main}, logp", TESTED, holds, claim, because))
+        found.append(_claim(f"{ranked}, logp", TESTED, holds, claim, because, main))
     return found
 
 
 def _alike(comparison: Comparison) -> list[Claim]:
     """A finding only where the policies differ in more than what is compared."""
-    if not comparison.notes:
+    if not comparison.differences:
         return []
     claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"
-    return [Claim("settings", "all are equal", False, claim, ". ".join(comparison.notes))]
+    return [Claim("settings", "all are equal", False, claim, ". ".join(comparison.differences))]
 
 
 def _enough_weight(section: Section) -> list[Claim]:
@@ -128,62 +183,109 @@ def _enough_weight(section: Section) -> list[Claim]:
     few = [f"{name} ({share:.1%})" for name, share in shares.items() if share < LEAST_EFFECTIVE]
     because = f"below it: {', '.join(few)}" if few else f"the least is {min(shares.values()):.0%}"
     claim = f"every policy learned from at least {LEAST_EFFECTIVE:.0%} of the log"
-    return [Claim("effective share", f"at least {LEAST_EFFECTIVE:.0%}", not few, claim, because)]
+    least = min(shares.values())
+    return [Claim("effective share", f"at least {LEAST_EFFECTIVE:.0%}", not few, claim, because, least)]
 
 
-def _metric_picks_truth(section: Section, best: str) -> list[Claim]:
+def _metric_picks_truth(section: Section) -> list[Claim]:
     true = [name for name in section.names if section.figure(name, "true J")]
-    if len(true) < 2:
+    best = section.best(section.names)
+    if len(true) < 2 or not math.isfinite(section.decisive(best)):
         return []
     top = max(true, key=lambda name: section.mean(name, "true J") or 0.0)
     values = {name: section.figure(name, "true J") for name in (top, best)}
     digits = decimals([value.mean for value in values.values() if value])
     because = "; ".join(f"{name}: J {interval_text(values[name], digits)}" for name in (top, best))
     claim = f"{section.metric} on the log picks the policy that earns most"
-    return [Claim("true J", LARGEST, top == best, claim, because)]
+    numbers = () if (found := values[best]) is None else (found.mean, found.low, found.high)
+    return [Claim("true J", LARGEST, top == best, claim, because, *numbers)]
 
 
 # ---------------------------------------------------------------------- the answer
 
 
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
-    """In words for the person who decides, not for the one who trains."""
-    base, (simple, trained) = section.baseline, _kinds(section)
-    candidates = dict(zip(section.names, comparison.candidates, strict=True))
-    rivals = [name for name in trained if not candidates[name].estimates_logging]
-    if base not in section.names or not rivals:
+    """In words for the person who decides, not for the one who trains: what was found. The gate says what to deploy."""
+    called, base, best = _called(comparison, section), section.baseline, _judged(comparison, section)
+    if comparison.question.kind == "nothing":
+        return _nothing_to_decide(comparison, section)
+    if base not in section.names or not comparison.rivals:
         return _nothing_to_compare(section)
-    best, strongest = section.best(rivals), section.best(simple) if simple else None
-    gain = section.gains.get(best, {}).get(section.main)
-    if strongest is not None and section.decisive(strongest) > section.decisive(best):
-        sentence = (
-            f"No trained policy ranks above {strongest}, a simple baseline: {section.metric} {_level(section, best)} "
-            f"of {best} against {_level(section, strongest)}."
-        )
-        step = (
-            f"Deploy none of the trained policies yet. Use {strongest}, or improve the training (more epochs, a wider "
-            "or tied model), until a trained policy is above it."
-        )
+    candidates = dict(zip(section.names, comparison.candidates, strict=True))
+    name, gain = candidates[best].name, section.gains.get(best, {}).get(section.main)
+    strongest = comparison.strongest
+    lost = None if strongest is None else comparison.test(name, strongest, comparison.main)
+    if strongest is not None and lost is not None and lost.sign < 0:
+        sentence = _simple_wins(comparison, section, best, called[strongest])
     elif gain is None:
-        sentence = f"Whether {best} is better than {base}, which imitates the log, cannot be said."
-        step = "The findings say why, and how to make the two comparable."
-    elif gain.sign == 0:
-        sentence = f"No new policy is better than {base}, which imitates the log, beyond chance."
-        step = "Keep what is deployed. Train on more data, or with another objective or β, and compare again."
-    elif gain.sign < 0:
-        sentence = f"Every new policy is worse than {base}, which imitates the log: do not deploy one."
-        step = "Check rewards and training (the curves below), or choose a larger β, which stays closer to the log."
+        sentence = _unknown(comparison, section, best)
+    elif comparison.question.kind == "rewards":
+        sentence = f"{_by_ranks(section, best, gain)} {ASKS}"
     else:
-        change = _change(section, best, gain)
-        sentence = f"{best} is better than {base}, which imitates the log: {change}. {_risk(section, best)}"
-        step = _after_gain(section, best, _gate_command(comparison, candidates[best], candidates[base]))
-    numbers = [_gain_number(section, best, gain), _js_number(section, best), _last_number(section, best)]
+        sentence = _found(comparison, section, best, gain)
+    numbers = [_gain_number(comparison, section, best, gain), _js_number(section, best), _last_number(section, best)]
+    step = _next_step(comparison, section, best, _gate_command(comparison, candidates[best], candidates[base]))
     return Contents(TITLE, sentence, numbers=numbers, next_step=step)
+
+
+def _found(comparison: Comparison, section: Section, best: str, gain: Paired) -> str:
+    """Whether the best new policy is better than what imitates the log."""
+    over, change = f"{section.baseline}, which imitates the log: {_change(section, best, gain)}", _risk(section, best)
+    corrected = _corrected(comparison.comparisons(comparison.main))
+    if gain.sign > 0:
+        return f"{best} is significantly better than {over}. {change}"
+    if gain.sign < 0:
+        return f"{best}{_of_several(comparison)} is significantly worse than {over}."
+    return f"{best}{_of_several(comparison)} is not significantly better than {over}{corrected}."
+
+
+def _of_several(comparison: Comparison) -> str:
+    return ", the best of the new policies," if len(comparison.rivals) > 1 else ""
+
+
+def _by_ranks(section: Section, best: str, gain: Paired) -> str:
+    """What ranks say, where they do not decide."""
+    said = gain_words(section.main)["yes" if gain.sign > 0 else "lower" if gain.sign < 0 else "cannot tell"]
+    sure = ", significantly" if gain.sign else ""
+    over = f"than {section.baseline} ({_change(section, best, gain)}{sure})"
+    return f"{best} {said.removeprefix('it ')} {over}."
+
+
+def _simple_wins(comparison: Comparison, section: Section, best: str, strongest: str) -> str:
+    levels = f"{section.metric} {_level(section, strongest)} against {_level(section, best)}"
+    several = "the best of the new policies" if len(comparison.rivals) > 1 else "the new policy"
+    if comparison.question.kind == "rewards":
+        said = gain_words(section.main)["yes"].removeprefix("it ")
+        return f"{strongest}, a simple baseline, {said} than {best}, {several} ({levels}, significantly). {ASKS}"
+    return f"{strongest}, a simple baseline, is significantly better than {best}, {several}: {levels}."
+
+
+def _unknown(comparison: Comparison, section: Section, best: str) -> str:
+    """Why there is no gain."""
+    named = {called: name for name, called in _called(comparison, section).items()}
+    if comparison.main == VALUE:
+        for policy in (section.baseline, best):
+            if refusal := comparison.values[named[policy]].refusal:
+                return f"What {policy} would earn cannot be estimated from this log, so nothing is decided: {refusal}."
+    over = f"{section.baseline}, which imitates the log,"
+    return f"Whether {best} is better than {over} cannot be said: the findings say why."
+
+
+def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
+    called, main = _called(comparison, section), comparison.main
+    ranked = ", ".join(f"{called[name]} {comparison.level(name, main):.4f}" for name in comparison.order(main))
+    sentence = (
+        "Nothing to decide: all events are worth the same, so no policy can earn more than another. Policies ranked by "
+        f"how high they place what people took ({section.metric}): {ranked}."
+    )
+    return Contents(TITLE, sentence, numbers=[_js_number(section, _judged(comparison, section))], next_step=WORTH)
 
 
 def _nothing_to_compare(section: Section) -> Contents:
     best = section.best(section.names)
-    sentence = f"{best} ranks highest, with a {section.metric} of {_level(section, best)}."
+    sentence = f"{best} is highest, with a {section.metric} of {_level(section, best)}."
+    if not math.isfinite(section.decisive(best)):
+        sentence = f"No policy has the {section.metric}: the log says too little of them."
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
@@ -193,10 +295,10 @@ def _nothing_to_compare(section: Section) -> Contents:
 def _change(section: Section, best: str, gain: Paired) -> str:
     new, old = section.decisive(best), section.decisive(section.baseline)
     if abs(new - old - gain.difference) > 1e-9:  # the gain is another pair of weights', which one figure kept
-        return f"{section.metric} {gain.difference:+.4f} with epochs chosen alike, more than chance explains"
+        return f"{section.metric} {gain.difference:+.4f} with epochs chosen alike"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
-    return f"{section.metric} {fixed(old, digits)} → {fixed(new, digits)}{share}, more than chance explains"
+    return f"{section.metric} {fixed(old, digits)} → {fixed(new, digits)}{share}"
 
 
 def _risk(section: Section, best: str) -> str:
@@ -211,10 +313,13 @@ def _risk(section: Section, best: str) -> str:
     return f"It moves {short(times, 2)} times as far from the log as a retrained copy would."
 
 
-def _after_gain(section: Section, best: str, command: str) -> str:
+def _next_step(comparison: Comparison, section: Section, best: str, command: str) -> str:
+    """The gate's command, always: it asks what the log can answer, of this one pair."""
     weights = next(policy.weights for policy in section.policies if policy.name == best)
+    several = comparison.comparisons(comparison.main) > 1
     return sentences({
-        f"Ask the gate{command and f' ({command})'}, then test it online on a small share of users.": True,
+        f"Ask the gate whether to deploy {best}{command and f': {command}'}.": True,
+        "It tests this one pair, so its interval is narrower than one that is corrected for several.": several,
         "Train a second mle seed first, and give it with --against: without it the noise is unknown.":
             section.floor is None,
         f"Its weights rest on less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β.":
@@ -230,22 +335,26 @@ def _gate_command(comparison: Comparison, new: Candidate, base: Candidate) -> st
     words = ["lpi", "gate", str(new.run.folder)]
     words += [word for folder in dict.fromkeys(against) for word in ("--against", folder)]
     words += [] if new.beta is None else ["--beta", f"{new.beta:g}"]
+    words += ["--metric", comparison.main] if comparison.question.kind == "metric" else []
+    words += ["--exclude-seen"] if comparison.evaluations[0].settings["exclude_seen"] else []
     if new.run.manifest["data"]["digest"] not in comparison.data.digests:
         words += ["--data", str(comparison.data.path)]
     return shlex.join(words)
 
 
-def _gain_number(section: Section, best: str, gain: Paired | None) -> KeyNumber:
+def _gain_number(comparison: Comparison, section: Section, best: str, gain: Paired | None) -> KeyNumber:
     name = f"{section.metric}: {best} minus {section.baseline}"
     if gain is None:
         return KeyNumber("?", name, "No gain is shown: the two cannot be compared. The findings say why.")
     what = "How high the item that people took stands in the list; 1 is always first"
     if section.main == LIKED:
         what = "How well people liked, of what they rated, the item that is ranked first"
-    verdict = "beyond chance" if gain.sign else "may be chance"
-    found = f"The difference is {gain.low:+.4f} to {gain.high:+.4f} with 95 % confidence: {verdict}."
+    elif section.main == VALUE:
+        what = "What it would earn beyond the other, estimated from the log's propensities"
+    verdict = "significant" if gain.sign else "not significant"
+    found = f"The difference is {_interval(gain, comparison.comparisons(section.main))}: {verdict}."
     if gain.alike:
-        found = f"The two are equal at all {gain.n:,} positions."
+        found = f"The two are equal at all {gain.n:,} {_unit(comparison)}s."
     return KeyNumber(f"{gain.difference:+.4f}", name, f"{what}. {found}")
 
 

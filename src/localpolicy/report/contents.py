@@ -6,10 +6,11 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
     numbers       [{value, name, meaning}]       two or three behind the verdict
     sections      one for each comparison:
       title, about, reference, baseline, facts   in words
-      columns, at_k {figure: as people say it};  main: the figure that decides
+      columns, at_k {figure: as people say it};  main: the figure that decides;  ranked: the column of ranks
       policies      [{name, objective, beta, run, digest, weights, curve, ...}]    who was measured
       measurements  [{policy, seed, split, round, group, figure, mean, se, low, high, n}]    the long table
-      gains         {policy: {figure: {difference, low, high, holm_p, ...}}}    over the baseline
+      gains         {policy: {figure: {difference, low, high, holm_p, ...}}}    over the baseline ("true gain": over μ)
+      corrected     {figure: for how many comparisons its gains and their intervals are corrected}
       floor, logging_value                       {mean, low, high}, or null
       claims        [{figure, rule, holds, claim, because, ...}]    holds: true, false, or null where nobody can tell;
                                                  judge/claims.py has the others
@@ -76,7 +77,9 @@ class Section:
     columns: Mapping[str, str] = field(default_factory=dict)  # the figures compared -> as people say them
     at_k: Mapping[str, str] = field(default_factory=dict)  # the same at every k; none is tested
     main: str = ""  # the figure that decides, charted where no truth is known; the first column if not said
+    ranked: str = ""  # the column of ranks, of which the segments are; `main` if not said
     gains: Mapping[str, Mapping[str, Paired]] = field(default_factory=dict)  # by policy and figure, over the baseline
+    corrected: Mapping[str, int] = field(default_factory=dict)  # by figure: for how many comparisons its gains are
     unseen_by_js: Collection[str] = ()  # policies within noise by JS that rank otherwise than the baseline
     likeliest: Sequence[str] = ()  # those whose gains are between likeliest weights, not between the figures shown
     logging_value: Interval | None = None  # J(μ)

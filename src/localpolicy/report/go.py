@@ -12,7 +12,6 @@ from localpolicy.data.guess.reading import Use
 from localpolicy.errors import to_caller
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_words import TESTED
 from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.gate import gate_claims, gate_headline, gate_table
 from localpolicy.report.page import write_report
@@ -60,7 +59,9 @@ def go_tables(result: GoResult) -> list[Table]:
 
 def write_go(result: GoResult, path: Path) -> Contents:
     """One HTML file: the answer, how much of the critic's opinion is in the policy that was judged, and all figures."""
-    section = comparison_section(result.comparison, base=path.parent, titles=result.titles)
+    section = comparison_section(
+        result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name
+    )
     verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
     headline, figure = Contents("", result.sentence, next_step=RANK), "nothing"
     if verdict is not None:
@@ -71,11 +72,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
         drawn = verdict.rules.estimator.upper() if by_value else figure
         # Whether it is better is the gate's to say: with an interval of its own the page would have two of one gain.
         # And that the improvement is made of the estimate is no fault, but how it is made: a note says so.
-        others = [
-            claim
-            for claim in section.claims
-            if (claim.figure, claim.rule) != (section.main, TESTED) and claim.figure != "settings"
-        ]
+        others = [claim for claim in section.claims if claim.figure not in (section.main, "settings")]
         section = _by(section, drawn, section.columns.get(drawn, figure))
         section = replace(section, claims=[*gate_claims(verdict), *others])
     notes = [*result.notes, *(() if verdict is None else verdict.notes)]

@@ -307,3 +307,8 @@ def joined(names: Iterable[str]) -> str:
     """a, b and c."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
+
+
+def counted(number: int, what: str) -> str:
+    """1 sequence, 2,000 sequences."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
