@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from measured import holm
+from measured import holm, scores
 from page_tree import cells, parse, specs
 
 from localpolicy.cli.main import main
@@ -23,8 +23,10 @@ from localpolicy.judge.comparison import VALUE, Comparison
 from localpolicy.judge.gate import gate
 from localpolicy.judge.gate_value import Valued
 from localpolicy.measure.estimate import Estimate, Measurement, as_json
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import Lead, Paired, paired
+from localpolicy.measure.summary import ranking
 from localpolicy.report.comparison import comparison_section, write_comparison
 from localpolicy.report.comparison_tables import HEADS, comparison_tables, policies_table
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
@@ -255,14 +257,16 @@ def row(
 
 
 def told(
-    *rows: Row, question: str = "liking", refused: Mapping[str, str] | None = None, p_simple: float = 0.01
-) -> Comparison:
+    *rows: Row, question: str = "liking", refused: Mapping[str, str] | None = None, p_simple: float = 0.01,
+    few: str | None = None,
+) -> Comparison:  # fmt: skip
     """A comparison whose figures are those of the rows, with the gains they state over mle."""
     refusals = {row.name: (refused or {}).get(row.name, "") for row in rows}
     main = VALUE if question == "value" else METRIC
 
     class Told(Comparison):
         ranked = METRIC
+        too_few = few
         tested: ClassVar = [main]
         values: ClassVar = {name: Valued(None, why) for name, why in refusals.items()}
 
@@ -354,6 +358,25 @@ def test_the_answer_says_whether_a_new_policy_is_better():
     assert pasted in answer.next_step, "the gate says what to do, whatever was found"
     assert found["lpi is significantly better than the second best in click nDCG@20"] is False
     assert said(MLE, row("lpi", "lpi_rl", 0.25, 0.12))[0].verdict.startswith("lpi is significantly worse than mle")
+
+
+def test_few_sequences_cannot_tell_as_in_the_gate(tmp_path):
+    answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), few="20 held-out sequences are too few to tell (least: 32)")
+    assert answer.verdict == (
+        "Whether lpi is better than mle, which imitates the log, cannot be said: 20 held-out sequences are too few to "
+        "tell (least: 32)."
+    )
+    few, enough = (
+        Comparison([evaluated("a", np.ones(count), settings={"lists": 20})], ["all.nDCG@20"], [], None, [], []).too_few
+        for count in (31, 32)
+    )
+    assert few == "31 held-out sequences are too few to tell (least: 32)" and enough is None
+
+
+def evaluated(name: str, rank: np.ndarray, settings: dict[str, Any]) -> Evaluation:
+    made = scores(rank=rank)
+    figures = ranking(made, ["nDCG@20"])
+    return Evaluation(name, figures, None, made, np.ones(3), settings)
 
 
 def test_corrected_intervals_say_for_how_many_comparisons():

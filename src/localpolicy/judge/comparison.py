@@ -21,10 +21,11 @@ from scipy.special import ndtri
 from localpolicy.data.store import Prepared
 from localpolicy.judge.bench import Pair
 from localpolicy.judge.claims import GateRules
+from localpolicy.judge.gate_ranks import too_few
 from localpolicy.judge.gate_value import Valued, value_tests, valued
 from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor
-from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
+from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, sequences_of
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import (
@@ -197,6 +198,16 @@ class Comparison(Result):
         if figure == TRUE_GAIN:
             return len(self.true_gains)
         return sum((name == VALUE) == (figure == VALUE) for _, _, name in self.tests)
+
+    @property
+    def too_few(self) -> str | None:
+        """Why the column that decides cannot tell policies apart; None where enough sequences have it, as in the gate.
+
+        Whether a value may be estimated has rules of its own.
+        """
+        if self.main == VALUE or too_few(clusters := self.evaluations[0].values(self.main)[1], RULES) is None:
+            return None
+        return f"{sequences_of(clusters)} held-out sequences are too few to tell (least: {RULES.min_sequences})"
 
     @cached_property
     def leads(self) -> dict[str, Lead]:

@@ -215,7 +215,11 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     name, gain = candidates[best].name, section.gains.get(best, {}).get(section.main)
     strongest = comparison.strongest
     lost = None if strongest is None else comparison.test(name, strongest, comparison.main)
-    if strongest is not None and lost is not None and lost.sign < 0:
+    if (few := comparison.too_few) is not None:
+        sentence = f"Whether {best} is better than {base}, which imitates the log, cannot be said: {few}."
+    elif gain is not None and gain.alike:
+        sentence = f"{best} and {base} have the same {section.metric} at all {gain.n:,} {_unit(comparison)}s."
+    elif strongest is not None and lost is not None and lost.sign < 0:
         sentence = _simple_wins(comparison, section, best, called[strongest])
     elif gain is None:
         sentence = _unknown(comparison, section, best)
@@ -316,7 +320,7 @@ def _risk(section: Section, best: str) -> str:
 def _next_step(comparison: Comparison, section: Section, best: str, command: str) -> str:
     """The gate's command, always: it asks what the log can answer, of this one pair."""
     weights = next(policy.weights for policy in section.policies if policy.name == best)
-    several = comparison.comparisons(comparison.main) > 1
+    several = comparison.comparisons(comparison.main) > 1 and section.main in section.gains.get(best, {})
     return sentences({
         f"Ask the gate whether to deploy {best}{command and f': {command}'}.": True,
         "It tests this one pair, so its interval is narrower than one that is corrected for several.": several,
@@ -345,7 +349,8 @@ def _gate_command(comparison: Comparison, new: Candidate, base: Candidate) -> st
 def _gain_number(comparison: Comparison, section: Section, best: str, gain: Paired | None) -> KeyNumber:
     name = f"{section.metric}: {best} minus {section.baseline}"
     if gain is None:
-        return KeyNumber("?", name, "No gain is shown: the two cannot be compared. The findings say why.")
+        why = "the value of one of the two is not known" if section.main == VALUE else "the findings say why"
+        return KeyNumber("?", name, f"The two cannot be compared: {why}.")
     what = "How high the item that people took stands in the list; 1 is always first"
     if section.main == LIKED:
         what = "How well people liked, of what they rated, the item that is ranked first"
