@@ -14,6 +14,8 @@ import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
+from localpolicy.report.comparison import comparison_section
+from localpolicy.report.comparison_words import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.go import _by
 
@@ -76,6 +78,28 @@ def test_the_noise_floor_is_one_number(shown):
     reason = next(check.because for check in shown["gate"].checks if check.figure == "divergence")
     assert f"floor {floor.mean:.4f}" in reason
     assert f"noise floor {floor.mean:.3f}" in shown["evaluate"].summary()
+
+
+def test_a_comparison_has_one_noise_floor_whoever_measured_its_pairs(shown, study):
+    """Before: an evaluation had the floor of its own references, and the comparison that of all pairs."""
+    mle, lpi = study["mle"], study["lpi"]
+    found = lp.compare([mle[0], lpi], against=mle[1:], baselines=False)
+    told, floor = found.to_dict(), shown["evaluate"].divergence.floor_js.overall.mean
+    assert told["floor"]["mean"] == pytest.approx(floor, rel=1e-5), "of all three pairs"
+    for name, policy in told["policies"].items():
+        said, js = policy["divergence"]["floor"], policy["divergence"]["js"]["mean"]
+        assert said["js"]["mean"] == found[name].row("noise floor").mean == told["floor"]["mean"]
+        assert said["ratio"] == times_floor(found[name].divergence.js.overall, found.floor)
+        assert said["ratio"] == pytest.approx(js / floor, rel=1e-5) and len(said["js"]["by_reference"]) == 3
+
+
+def test_of_views_and_purchases_the_page_leaves_the_answer_to_the_gate(shown):
+    comparison = shown["compare"]
+    answer = comparison_headline(comparison, comparison_section(comparison, samples=False))
+    assert comparison.question == shown["gate"].question and comparison.question.kind == "rewards"
+    assert "rank what is worth most" in answer.verdict or "ranks what is worth most" in answer.verdict
+    assert answer.verdict.endswith("whether to deploy it is for the gate to say.")
+    assert "lpi gate" in answer.next_step
 
 
 def test_the_long_table_holds_what_every_result_shows(shown):

@@ -21,7 +21,7 @@ from localpolicy.report.table import (
     Mark,
     Table,
     best_cell,
-    counted,
+    corrected,
     decimals,
     joined,
     known,
@@ -114,20 +114,18 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
     gained = {figure for gains in section.gains.values() for figure in gains}
     ranks = next((figure for figure in shown if figure in gained and figure not in (VALUE, TRUE_GAIN)), "")
     untested = [column.title for figure, column in shown.items() if figure not in (*gained, "true J")]
-
-    def corrected(figure: str) -> str:
-        return f"corrected for {counted(section.corrected.get(figure, 1), 'comparison')} (Holm)"
+    made = {figure: corrected(count) for figure, count in section.corrected.items()}
 
     return sentences({
         "Intervals of 95 %; a figure without one is exact.": True,
-        f"Gain: ▲ significantly better, ▼ significantly worse than the logging policy, {corrected(TRUE_GAIN)}.":
+        f"Gain: ▲ significantly better, ▼ significantly worse than the logging policy{made.get(TRUE_GAIN, '')}.":
             TRUE_GAIN in shown and TRUE_GAIN in gained,
         "Value: what the policy would earn, estimated from the log's propensities; a policy has none where the log "
         "says too little of it.": VALUE in shown,
-        f"At the value: ▲ significantly better, ▼ significantly worse than {section.baseline}, {corrected(VALUE)}.":
+        f"At the value: ▲ significantly better, ▼ significantly worse than {section.baseline}{made.get(VALUE, '')}.":
             VALUE in shown and VALUE in gained,
         f"{'At the other figures' if VALUE in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
-        f"than {section.baseline or 'the reference'}; paired t-test by sequence, {corrected(ranks)}.": ranks,
+        f"than {section.baseline or 'the reference'}; paired t-test by sequence{made.get(ranks, '')} (Holm).": ranks,
         f"Not tested: {untested and joined(untested)}.": untested and gained,
         f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
         "figures beside them: their epochs were chosen by another figure, which raises that figure.": section.likeliest,
@@ -253,10 +251,10 @@ def _comparison_note(comparison: Comparison) -> str:
         f"{', '.join(f'{column} ± {error:.4f}' for column, error in errors.items())}.": True,
         f"Value: what a policy would earn {_unit(comparison)}, estimated from the log's propensities; {NOTHING}: "
         "the log says too little of it.": VALUE in comparison.figures,
-        "Stars: the largest against the second largest, paired t-test by sequence, corrected for "
-        f"{counted(comparison.comparisons(ranks), 'comparison')} (Holm; * .05, ** .01, *** .001).": ranks,
-        "At the value one star: its 95 % interval, corrected for "
-        f"{counted(comparison.comparisons(VALUE), 'comparison')}, excludes 0.": VALUE in comparison.leads,
+        "Stars: the largest against the second largest, paired t-test by sequence"
+        f"{corrected(comparison.comparisons(ranks))} (Holm; * .05, ** .01, *** .001).": ranks,
+        f"At the value one star: the 95 % interval{corrected(comparison.comparisons(VALUE))}, excludes 0.":
+            VALUE in comparison.leads,
         f"JS against {', '.join(names)} (noise floor {floor}).": names,
         **{f"Note: {note}.": True for note in comparison.notes},
     })  # fmt: skip
@@ -277,8 +275,8 @@ def gains_table(comparison: Comparison) -> Table:
     note = sentences({
         "Paired by position, errors clustered by sequence. An interval without 0 has a star (* .05, ** .01, *** .001; "
         "at the value one star).": True,
-        f"Intervals of 95 % and stars are corrected for {counted(comparison.comparisons(ranks), 'comparison')} (Holm)"
-        f"{f', those of the value for {comparison.comparisons(VALUE):,}' if VALUE in figures else ''}.": ranks,
+        f"Intervals of 95 %{corrected(comparison.comparisons(ranks))} (Holm).": ranks,
+        f"Those of the value: 95 %{corrected(comparison.comparisons(VALUE))} (Holm).": VALUE in figures,
     })  # fmt: skip
     return Table(
         f"Gain over {comparison.baseline}", ["policy", *(HEADS.get(each, each) for each in figures)], rows, note

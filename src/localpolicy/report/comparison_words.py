@@ -13,7 +13,17 @@ from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import Claim, Contents, KeyNumber, Section
-from localpolicy.report.table import counted, decimals, fixed, interval_text, known, percent, sentences, short
+from localpolicy.report.table import (
+    corrected,
+    counted,
+    decimals,
+    fixed,
+    interval_text,
+    known,
+    percent,
+    sentences,
+    short,
+)
 
 TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
 BY_VALUE = "paired difference in value by sequence, its 95 % interval by Holm's steps excludes 0"
@@ -53,11 +63,7 @@ def _rule(comparison: Comparison) -> str:
 
 def _interval(test: Paired, count: int) -> str:
     """Where the difference lies, and for how many comparisons that is corrected."""
-    return f"{test.low:+.4f} to {test.high:+.4f} (95 %{_corrected(count)})"
-
-
-def _corrected(count: int) -> str:
-    return f", corrected for {counted(count, 'comparison')}" if count > 1 else ""
+    return f"{test.low:+.4f} to {test.high:+.4f} (95 %{corrected(count)})"
 
 
 def _is_better(comparison: Comparison, section: Section) -> Claim:
@@ -235,12 +241,12 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
 def _found(comparison: Comparison, section: Section, best: str, gain: Paired) -> str:
     """Whether the best new policy is better than what imitates the log."""
     over, change = f"{section.baseline}, which imitates the log: {_change(section, best, gain)}", _risk(section, best)
-    corrected = _corrected(comparison.comparisons(comparison.main))
+    several = corrected(comparison.comparisons(comparison.main))
     if gain.sign > 0:
         return f"{best} is significantly better than {over}. {change}"
     if gain.sign < 0:
         return f"{best}{_of_several(comparison)} is significantly worse than {over}."
-    return f"{best}{_of_several(comparison)} is not significantly better than {over}{corrected}."
+    return f"{best}{_of_several(comparison)} is not significantly better than {over}{several}."
 
 
 def _of_several(comparison: Comparison) -> str:

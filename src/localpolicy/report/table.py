@@ -312,3 +312,8 @@ def joined(names: Iterable[str]) -> str:
 def counted(number: int, what: str) -> str:
     """1 sequence, 2,000 sequences."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def corrected(tests: int) -> str:
+    """What must stand beside an interval or a mark that is one of several; nothing beside one made alone."""
+    return f", corrected for {counted(tests, 'comparison')}" if tests > 1 else ""
