@@ -20,7 +20,6 @@ from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, sequences_of
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_tables import groups_at_k

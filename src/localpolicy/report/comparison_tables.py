@@ -12,7 +12,7 @@ from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.significance import SIGNIFICANT, STARS, Bucket, Paired
+from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
 from localpolicy.report.table import (
     NOTHING,
@@ -29,6 +29,7 @@ from localpolicy.report.table import (
     sentences,
 )
 
+ALL_K = joined(dict.fromkeys(name.partition("@")[2] for name in AT_K))
 BETTER = Mark("▲", "significantly better", "up")
 WORSE = Mark("▼", "significantly worse", "down")
 LEVEL = Mark("≈", "within the noise between two seeds")

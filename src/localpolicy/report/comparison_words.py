@@ -10,9 +10,9 @@ from localpolicy.judge.gate_ranks import gain_words
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
-from localpolicy.measure.significance import SIGNIFICANT, Paired
+from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
-from localpolicy.report.contents import Claim, Contents, KeyNumber, Section
+from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, Section
 from localpolicy.report.table import (
     corrected,
     counted,
