@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,19 +13,23 @@ from measured import log as small_log
 
 from localpolicy.catalogue.logits import DenseLogits, Logits
 from localpolicy.data.batches import WindowConfig
-from localpolicy.judge.claims import Claim, GateRules, check
+from localpolicy.judge.claims import Claim, Gate, GateRules, check
 from localpolicy.judge.gate_answers import (
+    BOTH,
+    NAME,
+    WORTH,
     Answers,
     Choices,
     answers,
-    answers_check,
+    answers_checks,
     baselines_by_answers,
     choices_of,
     of_the_log,
     together,
 )
-from localpolicy.judge.gate_ranks import ALIKE
+from localpolicy.judge.gate_ranks import ALIKE, gain_claim
 from localpolicy.measure.decisions import OverlapRules
+from localpolicy.measure.significance import Paired, paired
 from localpolicy.types import Batch
 
 RULES = GateRules()
@@ -76,36 +81,74 @@ def test_worth_and_number_of_answers_decide_together():
     reward, mu, dearer, cheaper = log()
     old = policy("old", mu, reward)
 
-    def asked(logp: np.ndarray, ndcg: float) -> Claim:
-        return answers_check(judged(policy("new", logp, reward, ndcg), mu), judged(old, mu), GAIN, RULES)
+    def asked(logp: np.ndarray, ndcg: float) -> list[Claim]:
+        return answers_checks(judged(policy("new", logp, reward, ndcg), mu), judged(old, mu), GAIN, RULES)
 
-    told = asked(dearer, 0.4)
-    assert told.outcome == "yes" and "+30.0%" in told.because, "+50 % worth and -20 % of the ranks"
-    torn = asked(dearer, 0.2)
-    assert torn.outcome == "cannot tell" and "-10.0%" in torn.because and "may be fewer of them" in torn.plain
-    assert asked(dearer, 0.26).outcome == "cannot tell", "+2 %, and not significantly above 0"
-    assert asked(cheaper, 0.5).outcome == "no"
-    rarer = asked(cheaper, 0.7)
-    assert rarer.outcome == "cannot tell" and "may be more of them" in rarer.plain
-    assert asked(mu, 0.9).outcome != "yes", "higher ranks alone are no verdict"
+    def outcomes(logp: np.ndarray, ndcg: float) -> list[str]:
+        return [each.outcome for each in asked(logp, ndcg)]
+
+    worth, both = asked(dearer, 0.4)
+    assert worth.outcome == both.outcome == "yes" and (worth.figure, both.figure) == (NAME, BOTH)
+    assert worth.value == pytest.approx(0.2) and both.value == pytest.approx(0.5 - 0.1 / old.ranks.mean())
+    assert both.low < both.value < both.high and both.n == worth.n == 400, "each has its own interval"
+    assert "worth +50.0%, and number -20.0%" in both.because and "added: +30.0%" in both.because
+    assert "%" not in worth.because.replace("95%", ""), "what the other check says is not said here"
+    worth, both = asked(dearer, 0.2)
+    assert (worth.outcome, both.outcome) == ("yes", "cannot tell") and both.needed is None
+    assert "added: -10.0%" in both.because and "does not tell which" in both.plain
+    worth, both = asked(dearer, 0.26)
+    assert (worth.outcome, both.outcome) == ("yes", "cannot tell"), "+2 %, and not significantly above 0"
+    assert both.low < 0 < both.value and both.needed > 400 and "About" in both.because
+    assert "does not tell" not in both.plain, "more of the log would"
+    assert outcomes(cheaper, 0.5) == ["no", "no"]
+    worth, both = asked(cheaper, 0.7)
+    assert worth.outcome == "cannot tell" and "may be more of them" in worth.plain and BOTH in worth.because
+    assert both.outcome != "no" and both.high > 0
+    assert outcomes(mu, 0.9)[0] != "yes", "higher ranks alone are no verdict"
     noise = np.exp(0.7 * np.random.default_rng(0).standard_normal(len(mu)))
     unsure, rarer = (asked(mu + np.log(noise / noise.mean()), ndcg) for ndcg in (0.5, 0.2))
-    assert unsure.outcome == rarer.outcome == "cannot tell" and unsure.needed is not None
-    assert rarer.needed is None and rarer.plain.endswith("and there may be fewer of them")
+    assert unsure[0].outcome == rarer[0].outcome == rarer[1].outcome == "cannot tell" and unsure[0].needed is not None
+    assert rarer[0].needed is rarer[1].needed is None and rarer[1].plain == "there may be fewer of them"
     unweighted = judged(policy("new", dearer, reward), None)
-    blind = answers_check(unweighted, judged(old, None), GAIN, RULES)
-    assert blind.outcome == "cannot tell" and "give an mle run" in blind.because
+    blind = answers_checks(unweighted, judged(old, None), GAIN, RULES)
+    assert [each.outcome for each in blind] == ["cannot tell", "not asked"] and "give an mle run" in blind[0].because
     assert baselines_by_answers(unweighted, [unweighted], RULES).outcome == "not asked"
     few, mu_few, dearer_few, _ = log(20)
     short = [judged(policy(name, logp, few), mu_few) for name, logp in (("new", dearer_few), ("old", mu_few))]
-    found = answers_check(*short, GAIN, RULES)
-    assert found.outcome == "cannot tell" and "too few" in found.because
-    assert {each.unit for each in (found, told, torn, unsure, rarer)} == {"answers"}
+    found = answers_checks(*short, GAIN, RULES)
+    assert {each.outcome for each in found} == {"cannot tell"} and all("too few" in each.because for each in found)
+    assert {each.unit for each in (*found, worth, both, *unsure, *rarer)} == {"answers"}
     rare = judged(policy("new", mu_few + 0.01 * np.cos(np.arange(20)), few, 0.1), mu_few)
-    rarely = answers_check(rare, short[1], GAIN, RULES)
-    assert rarely.plain == "20 sequences are too few" and rarely.needed == 32, "fewer answers or not"
-    alike = answers_check(*short, check("gain", "no", "", plain=ALIKE), RULES)
-    assert (alike.figure, alike.outcome) == ("reward per answer", "no")
+    rarely = answers_checks(rare, short[1], GAIN, RULES)
+    assert {each.plain for each in rarely} == {"20 sequences are too few"} and rarely[0].needed == 32
+    alike = answers_checks(*short, check("gain", "no", "", plain=ALIKE), RULES)
+    assert [(each.figure, each.outcome) for each in alike] == [(NAME, "no"), (BOTH, "not asked")]
+
+
+def answer_before(test: Paired, both: Paired, worth: str) -> str:
+    """What one check of both figures said."""
+    if (worth == "yes" and both.low <= 0) or (worth == "no" and test.high < 0 <= both.high):
+        return "cannot tell"
+    return {"yes": "deploy", "no": "do not deploy"}.get(worth, worth)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_checks_give_the_answer_that_one_gave(seed):
+    """On logs with gains and losses of both kinds, significant and not."""
+    rng = np.random.default_rng(seed)
+    reward, mu, dearer, cheaper = log()
+    old = judged(policy("old", mu, reward), mu)
+    for toward, ndcg in itertools.product((dearer, cheaper), (0.2, 0.45, 0.5, 0.55, 0.8)):
+        share = rng.uniform(0, 1)
+        noise = np.exp(rng.uniform(0, 0.5) * rng.standard_normal(len(mu)))
+        weight = share * np.exp(toward - mu) + (1 - share) * noise / noise.mean()
+        new = judged(policy("new", mu + np.log(weight / weight.mean()), reward, ndcg), mu)
+        checks = answers_checks(new, old, GAIN, RULES)
+        test = paired(new.values, old.values, new.choices.sequence, confidence=0.95)
+        alone = gain_claim(NAME, test, float(old.values.mean()), "", WORTH, RULES)
+        verdict = Gate(checks, SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES)
+        assert verdict.answer == answer_before(test, together(new, old, RULES), alone.outcome)
+        assert verdict.decided_by == NAME and verdict.sentence.count(":") == 1
 
 
 def test_what_nobody_answered_has_no_rank():
@@ -167,7 +210,7 @@ def test_where_nobody_meets_anything_new_nothing_is_told():
     none = policy("π", np.empty(0), np.empty(0))
     found = judged(none, np.empty(0))
     assert "effective sample of 0.0%" in found.refusal
-    assert answers_check(found, found, GAIN, RULES).outcome == "cannot tell"
+    assert answers_checks(found, found, GAIN, RULES)[0].outcome == "cannot tell"
 
 
 class Again:

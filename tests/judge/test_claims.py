@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from html import unescape
 
 import numpy as np
 import pytest
 from gate_examples import made
 
-from localpolicy.judge.claims import CHECKS, Claim, Gate, check
+from localpolicy.judge.claims import CHECKS, Gate, check
 from localpolicy.judge.gate import GateRules
-from localpolicy.judge.gate_ranks import coverage_check, too_few
-from localpolicy.report.gate import gate_claims
+from localpolicy.judge.gate_ranks import coverage_check, gain_check, too_few
+from localpolicy.report.gate import gate_contents
+from localpolicy.report.page import report_page
 
 
 @pytest.mark.parametrize(
@@ -47,8 +49,11 @@ def test_too_few_sequences_say_how_many_positions_they_would_need():
     assert too_few(clusters, GateRules(min_sequences=3)) is None
 
 
-def test_a_page_shows_the_very_checks_that_were_asked():
+def test_a_page_shows_every_check_and_which_were_not_asked():
+    """Before: of nine checks three were on a page called "Every check"."""
     new, old = made("new", np.ones(4)), made("old", np.ones(4))
     asked = coverage_check(new, old, GateRules())
-    fact = Claim("JS", "a rule", None, "it stays near", "", asked=False)
-    assert gate_claims(Gate([asked, fact], new, old, GateRules())) == [asked] and asked.value == 1.0
+    gain = gain_check(new, old, "all.nDCG@20", GateRules()).as_fact("the value decides")
+    page = report_page(gate_contents(Gate([asked, gain], new, old, GateRules(), "all.nDCG@20")))
+    assert asked.because in unescape(page) and gain.because in unescape(page)
+    assert page.count("</span> not asked</span>") == 1 and page.count('<li class="unasked">') == 1

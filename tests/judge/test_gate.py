@@ -21,11 +21,13 @@ from localpolicy.errors import RunError
 from localpolicy.judge import claims
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import Gate, GateRules, gate
-from localpolicy.judge.gate_grounds import reference_fit_check
-from localpolicy.judge.gate_ranks import baselines_check, events_check, gain_check, segment_check
-from localpolicy.measure.estimate import ENOUGH, LEAST
+from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check
+from localpolicy.judge.gate_ranks import baselines_check, events_check, gain_check, gain_claim, segment_check
+from localpolicy.measure.divergence import Divergence, Reference, Spread
+from localpolicy.measure.estimate import ENOUGH, LEAST, Estimate
 from localpolicy.measure.evaluate import evaluate
-from localpolicy.report.gate import gate_headline
+from localpolicy.measure.significance import Paired
+from localpolicy.report.gate import gate_headline, gate_table, next_step
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train
@@ -74,6 +76,47 @@ def test_three_answers():
     said = verdict_of("yes", "cannot tell").to_dict()
     assert said["answer"] == "cannot tell" and said["checks"][0]["n"] == 300
     json.dumps(said, allow_nan=False)
+
+
+def test_the_next_step_follows_the_check_that_could_not_tell():
+    """Before: "such a log does not tell which. Next: Collect more of the log"; and a copy was to be tested online."""
+
+    def step(name: str, needed: int | None = None, **fields: object) -> str:
+        asked = [claims.check(name, "cannot tell", "", needed=needed, plain="why")]
+        facts = [] if name in claims.DECIDING else [claims.check("gain", "not asked", "")]
+        verdict = Gate([*asked, *facts], made("new", np.ones(2)), made("old", np.ones(2)), GateRules(), **fields)
+        assert f"Next: {next_step(verdict)}" in gate_table(verdict).note
+        return next_step(verdict)
+
+    assert step("reward per answer", 900).startswith("Collect more of the log")
+    for name, word in {
+        "reward per answer": "propensities", "worth and number of answers": "propensities", "value": "larger β",
+        "reference fit": "Train the estimates of the log", "order": "with its times", "training": "Train for longer",
+    }.items():  # fmt: skip
+        assert word in step(name) and "Collect" not in step(name)
+    copy = step("reward per answer", 900, stays=True)
+    assert copy.startswith("Keep what is deployed") and "would test a copy" in copy
+    assert "Train for longer" in step("training", stays=True)
+
+
+def test_a_figure_below_0_has_a_smallest_gain_too():
+    rules = GateRules(smallest_gain=0.1)
+    assert rules.smallest(-2.0) == rules.smallest(2.0) == pytest.approx(0.1 * 2)
+    lost = Paired(0.1, 0.01, 0.08, 0.12, math.nan, math.nan, 400, math.nan)
+    words = dict.fromkeys(("yes", "no", "lower", "cannot tell"), "")
+    assert gain_claim("value", lost, -2.0, "", words, rules).outcome == "no", "0.12 is below a tenth of 2"
+
+
+def test_the_divergence_has_the_confidence_that_was_asked_for():
+    """JS 0.1 ± 0.01: 0.1 + 1.645 · 0.01 at 90 %, 0.1 + 2.576 · 0.01 at 99 %, and a budget between the two."""
+    js, floor = Estimate(0.1, 0.01, 400, 0.01), Estimate(0.000062, 0.0, 400, 0.0)
+    found = Divergence(
+        [Reference("mle", "mle")], Spread(js, {}, {}), Spread(js, {}, {}), Spread(floor, {}, {}), None
+    )  # fmt: skip
+    for confidence, z, outcome in ((0.9, 1.6449, "yes"), (0.95, 1.96, "yes"), (0.99, 2.5758, "cannot tell")):
+        (asked,) = divergence_checks(found, GateRules(confidence=confidence, max_js=0.12))
+        assert asked.outcome == outcome and asked.low == pytest.approx(0.1 - z * 0.01, abs=1e-5)
+        assert asked.high == pytest.approx(0.1 + z * 0.01, abs=1e-5) and "floor 0.000062;" in asked.because
 
 
 def test_a_gain_is_sure_not_worth_it_or_open():
@@ -156,6 +199,9 @@ def test_a_reference_that_learned_nothing_measures_no_distance():
         "noise does not make up for a likelihood below the propensities'"
     )
     assert reference_fit_check(new, popular, 20, GateRules()).outcome == "not asked"
+    among = replace(new.scores, logp_reference={"mle": sharp}, logp_open_reference={"mle": sharp + 1})
+    said = reference_fit_check(replace(new, scores=among), popular, 20, GateRules()).because
+    assert f"mle: log-likelihood over the whole catalogue {sharp.mean():.3f}" in said, "a table has that among the open"
 
 
 def test_the_verb_gives_three_exit_codes(place, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,12 +12,15 @@ from gate_examples import made, small_config, valued
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, on_command_line
-from localpolicy.judge.gate import BY_RANK, GateRules, gate
+from localpolicy.judge.claims import check
+from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
 from localpolicy.judge.gate_value import baselines_by_value, value_check, value_tests
+from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.estimators import Contributions, skewed
+from localpolicy.measure.off_policy import off_policy
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
-from localpolicy.report.gate import gate_table
+from localpolicy.report.gate import gate_contents, gate_headline, gate_table
 from localpolicy.runs.config import Config
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
@@ -36,15 +40,42 @@ def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
     assert beaten.outcome == "no" and beaten.instead is None, "it earns no more than what is deployed"
     same = valued("same", np.where(np.arange(20_000) % 2, 0.9, 1.1), reward)
     unsure = baselines_by_value(policies["log"], None, [same], rules)
-    assert unsure.outcome == "yes" and "Not told from same" in unsure.because, "it does not block a gain"
+    assert unsure.outcome == "yes" and unsure.because.endswith("not significantly different from that of same")
     one = np.zeros(20_000)
     one[0] = 1e6
     unknown = valued("unknown", np.maximum(one, 1e-9), reward)
     alone = baselines_by_value(policies["high"], None, [unknown], rules)
     assert alone.outcome == "not asked" and "unknown" in alone.because, "neither blocks nor passes, and is named"
     partly = baselines_by_value(policies["high"], None, [policies["log"], unknown], rules)
-    assert partly.outcome == "yes" and "too little of their reward: unknown" in partly.because
+    assert partly.outcome == "yes" and partly.because.endswith(
+        "it earns more than every simple baseline that can be judged. The log says too little of unknown to judge by "
+        "reward"
+    )
     assert baselines_by_value(policies["high"], None, [], rules).outcome == "not asked"
+
+
+def test_a_value_is_refused_alike_by_all_who_ask():
+    """Before: an effective sample of 3 % was an estimate on the page, and none in the gate."""
+    rng = np.random.default_rng(0)
+    reward, weight = (rng.random(20_000) < 0.3).astype(float), np.where(rng.random(20_000) < 0.03, 1 / 0.03, 1e-9)
+    far = valued("far", weight / weight.mean(), reward)
+    assert far.off_policy.overlap.effective > 500 and far.off_policy.estimates == {}
+    assert "effective sample of 2.9%" in far.off_policy.refusal and "10% are needed" in far.off_policy.refusal
+    assert value_check(far, None, GateRules()).because == f"no estimate of far: {far.off_policy.refusal}"
+    allowed = GateRules(min_effective_share=0.01).refusals
+    assert allowed.min_effective_share == 0.01 and GateRules().refusals.min_effective_share == LEAST_EFFECTIVE
+    assert off_policy(decisions(far.scores), rules=allowed).refusal is None
+
+
+def test_a_tile_says_what_its_number_is_of():
+    """Before: "reward per decision ... over 514 lists", and "less what the log earned" of another policy's."""
+    new, old = (valued(name, np.ones(400), np.tile([0.0, 1.0], 200)) for name in ("new", "old"))
+    unit = partial(check, "value", "yes", "", 0.4, 0.2, 0.6, 514)
+    (tile,) = gate_headline(Gate([unit(unit="lists")], new, old, GateRules())).numbers
+    assert tile.name == "estimated gain in reward per list"
+    assert "less what old would have earned. +0.2000 to +0.6000" in tile.meaning and "514 lists" in tile.meaning
+    (tile,) = gate_headline(Gate([unit(unit="decisions")], new, None, GateRules())).numbers
+    assert tile.name == "estimated gain in reward per decision" and "less what the log earned." in tile.meaning
 
 
 def test_intervals_of_several_differences_are_holms():
@@ -151,5 +182,10 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert value.figure == "value" and "against the log's own" in value.because and value.n
     assert "its lower end must be above 0" in value.because, "no worse is no reason to deploy"
     assert found.question.kind == "value" and found.days is None
+    said = found.to_dict()
+    assert (said["decided_by"], said["metric"]) == ("value", "all.nDCG@20"), "the metric was only looked at"
+    assert "The figure that decides: value (estimated reward per decision)." in gate_table(found).note
+    facts = gate_contents(found).sections[0].facts
+    assert facts["the figure that decides"] == "value (estimated reward per decision)"
     assert "the policy that wrote the log" in gate_table(found).title
     json.dumps(found.to_dict(), allow_nan=False)

@@ -145,10 +145,12 @@ def test_a_deploy_names_what_falls_unasked():
     def said(*checks: Claim) -> str:
         return Gate([value, *checks], SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules()).sentence
 
-    assert said(far).endswith("and no check speaks against it.")
-    assert said(lost).endswith("and no check that was asked speaks against it, but it ranks view events lower.")
+    assert said(far).endswith("its estimated reward is higher, and all checks passed.")
+    assert said(lost).endswith("and all checks passed. Known, but not asked: it ranks view events lower.")
     lower = replace(lost, figure="gain", plain="it ranks what people took lower")
-    assert "but it ranks what people took lower." in said(lower) and "but" not in said(replace(lower, high=0.1))
+    assert "not asked: it ranks what people took lower." in said(lower)
+    assert "not asked" not in said(replace(lower, high=0.1))
+    assert said(lower, lost).endswith("it ranks what people took lower, and it ranks view events lower.")
 
 
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -149,17 +150,19 @@ def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
     assert epoch["value_low"] == pytest.approx(value_bounds([decided], estimator)[0].low, rel=1e-6)
     assert epoch["value_low"] > candidate.low, "one policy, not the best of many"
     if estimator != "log_smoothing":  # a bound, of which no difference can be taken
+        rules = GateRules(estimator=estimator)
         judged = Evaluation("new", {}, None, scores, np.ones(1), {}, off_policy=off_policy(decided))
-        check = value_check(judged, None, GateRules(estimator=estimator))
+        check = value_check(judged, None, rules)
         assert check.value == pytest.approx(bound.value - decided.reward.mean(), rel=1e-6)
-        refused = value_check(judged, None, GateRules(estimator=estimator, min_effective_share=0.99))
+        strict = off_policy(decided, rules=rules.model_copy(update={"min_effective_share": 0.99}).refusals)
+        refused = value_check(replace(judged, off_policy=strict), None, rules)
         assert refused.outcome == "cannot tell" and "effective sample" in refused.because
 
 
 def test_the_rule_is_the_same_by_default_everywhere(log):
     """Training, sweeps (which ask the runs), the demo's arms and the gate."""
     assert GateRules().estimator == Config().train.estimator == "snips"
-    assert GateRules().min_effective_share == LEAST_EFFECTIVE
+    assert GateRules().refusals.min_effective_share == LEAST_EFFECTIVE
     for scenario in SCENARIOS.values():
         for arm in scenario.arms:
             resolved = resolve(Config.parse({**scenario.settings, "objective": arm.objective}), log)

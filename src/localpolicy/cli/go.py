@@ -92,6 +92,8 @@ def go(
             given[name] = typer.prompt(f"Which of them is the {name}?", err=True)
         result = run()
     write_and_print(go_tables(result)[1:], result.to_dict(), json=out / "verdict.json")
-    LOG.info("the policy judged: %s%s", result.chosen.folder, f" ({result.said.rstrip('.')})" if result.said else "")
+    if result.verdict is not None:
+        said = f" ({result.said.rstrip('.')})" if result.said else ""
+        LOG.info("the policy judged: %s%s", result.chosen.folder, said)
     LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
     raise typer.Exit(EXIT[result.answer])

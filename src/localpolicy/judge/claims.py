@@ -16,8 +16,8 @@ import pyarrow as pa
 from pydantic import Field
 
 from localpolicy.errors import ConfigError
-from localpolicy.measure.decisions import LEAST_EFFECTIVE, OverlapRules
-from localpolicy.measure.estimate import LEAST, finite
+from localpolicy.measure.decisions import OverlapRules
+from localpolicy.measure.estimate import LEAST, Measurement, as_json, finite
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.off_policy import Additive
 from localpolicy.results import Result
@@ -65,8 +65,8 @@ class Claim:
         return replace(self, asked=False, holds=None, because=because, needed=None, instead=None)
 
     def in_doubt(self, why: str, plain: str | None = None) -> Claim:
-        """The same, which can no longer be told unless it says no."""
-        if self.holds is False:
+        """The same, which can no longer be told unless it says no, or was not asked."""
+        if self.holds is False or not self.asked:
             return self
         return replace(self, holds=None, because=f"{self.because}. {why}", plain=plain or self.plain)
 
@@ -80,9 +80,13 @@ class Claim:
 
 CHECKS = {  # by name: the rule, and what holds where it says yes
     "reward per answer": (
-        "worth of answers, and worth and number together, gain significantly", "its answers would be worth more",
+        "its gain is significantly above min_gain", "its answers would be worth more",
     ),
-    "gain": ("the paired gain is significantly above min_gain", "it gains in the figure that decides"),
+    "worth and number of answers": (
+        "the relative gains in worth and in ranks, added, are significantly above 0",
+        "worth and number of its answers together gain",
+    ),
+    "gain": ("the paired gain is significantly above min_gain", "it gains by ranks"),
     "other events": ("no significant loss above max_event_loss (Holm)", "no other event loses significantly"),
     "value": ("the estimated reward is significantly above what is asked", "its estimated reward is high enough"),
     "agreement": ("no significant loss", "it orders what people rated at least as well as before"),
@@ -157,11 +161,21 @@ class GateRules(Settings):
     estimator: Additive = Field(
         "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
     )
-    min_effective_share: float = Field(
-        LEAST_EFFECTIVE, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the "
-        "decisions, place by place in lists"
+    min_effective_share: float | None = Field(
+        None, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the decisions "
+        "(default: that of `overlap`)"
     )  # fmt: skip
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
+
+    @property
+    def refusals(self) -> OverlapRules:
+        """When an estimate is refused: `overlap`, with `min_effective_share` where it is set."""
+        share = self.min_effective_share
+        return self.overlap if share is None else self.overlap.model_copy(update={"min_effective_share": share})
+
+    def smallest(self, old: float) -> float:
+        """The smallest change of the `old` figure that matters; a figure below 0 counts by its size."""
+        return self.smallest_gain * abs(old)
 
 
 def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
@@ -182,8 +196,8 @@ def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRu
 # ---------------------------------------------------------------------- what the gate says
 
 Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
-NO_OBJECTION = "no check speaks against it"
-DECIDING = ("gain", "value", "reward per answer")  # checks of which one says whether it is better
+PASSED = "all checks passed"
+DECIDING = ("gain", "value", "reward per answer")  # checks of which the first says whether it is better
 BY_RULE = Question("metric", "the rules name the figure")
 
 
@@ -195,13 +209,15 @@ class Gate(Result):
     evaluation: Evaluation
     deployed: Evaluation | None  # None: the policy that wrote the log
     rules: GateRules
-    metric: str = ""
+    metric: str = ""  # the rank metric that was looked at; `decided_by` says what decided
     notes: tuple[str, ...] = ()  # what differs between those compared, in words
     imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
     question: Question = BY_RULE  # what was asked of the log
     days: float | None = None  # that the log spans, where it has times
     policy_sha256: str | None = None  # of the candidate's weights, where it is a run
     data: Path | None = None  # the prepared data that they were measured on
+    figures: tuple[Measurement, ...] = ()  # rows of the long table: the reward per answer of all that were judged by it
+    stays: bool = False  # whether the new policy is the estimate of the log, since its critic is not trusted
 
     @property
     def answer(self) -> Answer:
@@ -217,6 +233,18 @@ class Gate(Result):
         return self.answer == "deploy"
 
     @property
+    def deciding(self) -> Claim:
+        """The check that says whether it is better."""
+        return next(check for check in self.checks if check.figure in DECIDING)
+
+    @property
+    def decided_by(self) -> str:
+        """The figure that decided: value, reward per answer, or a metric such as purchase.nDCG@20; or nothing did."""
+        if self.question.kind == "nothing":
+            return "nothing"
+        return self.metric if self.deciding.figure == "gain" else self.deciding.figure
+
+    @property
     def against(self) -> str:
         """What is deployed now."""
         return "the policy that wrote the log" if self.deployed is None else self.deployed.name
@@ -227,11 +255,11 @@ class Gate(Result):
         new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
         if self.answer == "nothing to decide":
             return f"Nothing to decide between {new} and {old}: {self.question.why}."
-        gain = next(check for check in self.checks if check.figure in DECIDING)
+        gain = self.deciding
         if self.deploy:
-            fell = [check for check in self.checks if _fell(check)]
-            rest = f"no check that was asked speaks against it, but {_clauses(fell)}" if fell else NO_OBJECTION
-            return f"Deploy {new} instead of {old}: {gain.plain}, and {rest}."
+            fell = [check.plain for check in self.checks if _fell(check)]
+            beside = f" Known, but not asked: {', and '.join(fell)}." if fell else ""
+            return f"Deploy {new} instead of {old}: {gain.plain}, and {PASSED}.{beside}"
         failed = [check for check in self.checks if check.outcome == "no"]
         instead = next((check.instead for check in failed if check.instead), None)
         if instead is not None:
@@ -270,8 +298,10 @@ class Gate(Result):
             "deploy": self.deploy,
             "sentence": self.sentence,
             "question": self.question._asdict(),
+            "decided_by": self.decided_by,
             "metric": self.metric,
             "checks": [check.to_dict() for check in self.checks],
+            "figures": as_json(self.figures),
             "notes": list(self.notes),
             "rules": self.rules.model_dump(mode="json"),
             "evaluation": self.evaluation.to_dict(),
@@ -289,8 +319,9 @@ def _fell(check: Claim) -> bool:
 
 def _clauses(checks: Sequence[Claim]) -> str:
     """The first two checks in words: more would make no sentence."""
-    more = f" (and {len(checks) - 2} more)" if len(checks) > 2 else ""
-    return " and ".join(check.plain for check in checks[:2]) + more
+    said = list(dict.fromkeys(check.plain for check in checks if check.plain))
+    more = f" (and {len(said) - 2} more)" if len(said) > 2 else ""
+    return " and ".join(said[:2]) + more
 
 
 def _rounded(count: int) -> int:

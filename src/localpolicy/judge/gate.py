@@ -30,6 +30,7 @@ from localpolicy.judge.gate_ranks import (
 )
 from localpolicy.judge.gate_value import baselines_by_value, value_check
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list
+from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import EvaluateConfig, Question, paid_events, question_of
 from localpolicy.measure.opening import shared_seeds
@@ -72,7 +73,7 @@ def gate(
     rules = rules_of(rules)
     by_log = isinstance(against[0], str | Path) and str(against[0]) == THE_LOG and not Path(THE_LOG).exists()
     runs = [run, *(against[1:] if by_log else against)]
-    bench = Bench.of(runs, data, config, baselines=rules.baselines, beta=beta, rules=rules.overlap, device=device)
+    bench = Bench.of(runs, data, config, baselines=rules.baselines, beta=beta, rules=rules.refusals, device=device)
     prepared, split, (candidate, *references) = bench.data, bench.config.split, bench.opened
     old = None if by_log else references[0]
     # Divergence from a trained policy is meant: ranks of a file or of neighbours are no probabilities. Whatever figure
@@ -99,13 +100,14 @@ def gate(
             segment_check(evaluation, deployed, metric, rules),
             coverage_check(evaluation, deployed, rules),
         ]
-    why, decides, imitations = "", [], old is not None and candidate.origin.objective == old.origin.objective == "mle"
+    why, decides, rows = "", list[Claim](), list[Measurement]()
+    imitations = old is not None and candidate.origin.objective == old.origin.objective == "mle"
     if by_value:
         why, decides = "the value decides", [value_check(evaluation, deployed, rules)]
         beaten = baselines_by_value(evaluation, deployed, baselines, rules)
     elif old is not None and question.kind == "rewards" and not imitations:
-        answer, beaten = by_answers(bench, candidate, old, estimates, beside, ranks[0], rules)
-        why, decides = "ranks ask in part what was shown before", [answer]
+        decides, beaten, rows = by_answers(bench, candidate, old, estimates, beside, ranks[0], rules)
+        why = "ranks partly measure whether it shows what was shown before"
     else:  # of two imitations the better one is told by ranks
         beaten = baselines_check(evaluation, baselines, metric, rules)
     checks = [*decides, *(each.as_fact(why) if decides and each.figure in BY_RANK else each for each in ranks), beaten]
@@ -119,21 +121,23 @@ def gate(
     notes = [*(note for each in bench.opened for note in each.notes), *shared_seeds(candidate, references)]
     notes += [*([] if by_log else chosen_because), *filter_notes(prepared, split)]
     notes += [*([SELF_CHOSEN] if metric == LIKED else []), *evaluation.left_out]
+    made = {} if candidate.run is None else candidate.run.manifest
     return Gate(
         without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,
         tuple(dict.fromkeys(notes)), old is not None and old.estimates_logging, question, log_days(prepared),
-        None if candidate.run is None else candidate.run.manifest.get("policy_sha256"), prepared.path,
+        made.get("policy_sha256"), prepared.path, tuple(rows), made.get("improvement", {}).get("slope") == 0,
     )  # fmt: skip
 
 
 def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:
     """What the log is asked: what it can answer, or what the rules name."""
-    if deployed is not None and extended(candidate, deployed):
-        if candidate.run is not None and candidate.run.manifest["data"]["digest"] in data.digests:
-            return ONE_RUN
-    elif deployed is not None and two_seeds(candidate, deployed):
-        return TWO_SEEDS
+    same = deployed is not None and extended(candidate, deployed)
+    if same and candidate.run is not None and candidate.run.manifest["data"]["digest"] in data.digests:
+        return ONE_RUN
     question = question_of(data, split)
+    if deployed is not None and not same and two_seeds(candidate, deployed):
+        equal = question.kind == "nothing"
+        return Question("nothing", f"{question.why}; and {TWO_SEEDS.why}") if equal else TWO_SEEDS
     if deployed is None and question.kind not in ("value", "nothing"):
         raise RunError(
             f"{data.path} states no propensities, so what the policy that wrote it would earn against another is not "

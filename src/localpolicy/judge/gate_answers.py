@@ -9,7 +9,7 @@ is what an answer would be worth if π had drawn the item: self-normalised impor
 of interactions. It knows nothing of how many answers there would be; the nDCG of all that was answered is the nearest
 such a log has to that, and alone it asks in part whether a policy shows what the old one showed. So the reward per
 answer must gain significantly, and so must the two together: the sum of both relative gains, which is that of their
-product to first order.
+product to first order. Each is a check with its own interval.
 
 **What is counted is the first time that a person meets an item.** Who buys what they have just viewed does so whatever
 is shown: the purchase is what came of the view, and no choice of a recommender's. Counted row by row, a policy that
@@ -37,16 +37,16 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.bench import Bench
-from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, GateRules, check
-from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few
+from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, GateRules, Outcome, check
+from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few, would_tell
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
-from localpolicy.measure.estimate import mean_estimate, sequences_of
+from localpolicy.measure.estimate import Interval, Measurement, mean_estimate, sequences_of
 from localpolicy.measure.off_policy import CAP
 from localpolicy.measure.significance import Paired, paired, paired_family
 from localpolicy.measure.summary import Scores
 
-NAME = "reward per answer"
+NAME, BOTH = "reward per answer", "worth and number of answers"
 RANKS, SMALL = "nDCG@20", 1e-12
 UNKNOWN = "what its answers would be worth cannot be told from this log"
 NO_ESTIMATE = "no estimate of the policy that wrote the log to weight by: give an mle run with --against"
@@ -54,7 +54,21 @@ WORTH = {
     "yes": "its answers would be worth more", "no": "its answers would be worth no more",
     "lower": "its answers would be worth no more", "cannot tell": "its answers would not significantly be worth more",
 }  # fmt: skip
-FIRST = " to items that the person had not met before (what came of it until it was met again counts for the first row)"
+FIRST = (
+    " (an answer is the first time that a person meets an item, with all that the item earned until they met it again)"
+)
+MET = " among items that the person had not met before"
+TORN = {  # why worth and number together do not tell, by what worth alone says
+    "yes": "its answers would be worth more, but there may be fewer of them, and together the gain is not significant",
+    "no": "its answers would be worth less, but there may be more of them, and such a log does not tell which counts",
+    "cannot tell": "its answers would not significantly be worth more, even with their number",
+}
+FEWER = {  # the same, where together they are lower
+    "yes": "its answers would be worth more, but there may be fewer of them, and such a log does not tell which counts",
+    "cannot tell": "there may be fewer of them",
+}
+MADE_UP = f"A lower worth may be made up by more answers: see '{BOTH}'"
+GUESSED = "The number is a guess, so this refuses nothing alone"
 CONFOUNDED = (
     "No propensities were logged: where people who answer more were shown other items, these items look better than "
     "they are. Log with what probability each was shown, or test online",
@@ -128,9 +142,9 @@ def answers(choices: Choices, logp_log: np.ndarray | None, rules: GateRules) -> 
     if logp_log is None:
         return Answers(choices, none, NO_ESTIMATE)
     weight = weights(choices, logp_log)
-    share = effective_sample(weight) / max(len(weight), 1)
-    if not share >= rules.min_effective_share:
-        said = f"effective sample of {share:.1%} of the answers; {rules.min_effective_share:.0%} are needed"
+    share, least = effective_sample(weight) / max(len(weight), 1), rules.refusals.min_effective_share
+    if not share >= least:
+        said = f"effective sample of {share:.1%} of the answers; {least:.0%} are needed"
         return Answers(choices, none, f"the log says too little of {choices.name}: {said}")
     mean = mean_estimate(weight, choices.sequence)
     if abs(mean.mean - 1) > max(rules.overlap.max_bias, 4 * mean.se):
@@ -148,6 +162,11 @@ def of_the_log(choices: Choices, estimates: Collection[str]) -> np.ndarray | Non
     return np.asarray(np.logaddexp.reduce(among) - math.log(len(among)))
 
 
+def _share(value: float, old: Answers) -> float:
+    """As a share of the old reward per answer."""
+    return value / max(abs(float(old.values.mean())), SMALL)
+
+
 def together(new: Answers, old: Answers, rules: GateRules) -> Paired:
     """The relative gain in the reward per answer and that in the nDCG of all answers, added up."""
     worth, found = float(old.values.mean()), max(float(old.choices.ranks.mean()), SMALL)
@@ -158,33 +177,65 @@ def together(new: Answers, old: Answers, rules: GateRules) -> Paired:
     return paired(first, second, new.choices.sequence, confidence=rules.confidence)
 
 
-def answers_check(new: Answers, old: Answers, gain: Claim, rules: GateRules) -> Claim:
-    """The reward per answer gains significantly, and so do worth and number of answers together."""
+def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) -> list[Claim]:
+    """Whether the reward per answer gains significantly; and whether worth and number of answers together do.
+
+    How many answers there would be is guessed from ranks. So the second turns a yes of the first into "cannot tell",
+    and so it does with a lower worth that it does not confirm; it refuses nothing alone.
+    """
     if gain.plain == ALIKE:
-        return replace(gain, figure=NAME, rule=CHECKS[NAME][0], claim=CHECKS[NAME][1])
-    mine, theirs, clusters = new.choices, old.choices, new.choices.sequence
+        rule, claim = CHECKS[NAME]
+        return [replace(gain, figure=NAME, rule=rule, claim=claim), check(BOTH, "not asked", ALIKE)]
+    mine, clusters = new.choices, new.choices.sequence
     if refusal := new.refusal or old.refusal:
-        return check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN)
+        alone = check(BOTH, "not asked", "what its answers would be worth is not known")
+        return [check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN), alone]
     test, both = paired(new.values, old.values, clusters, confidence=rules.confidence), together(new, old, rules)
     base, few, words = float(old.values.mean()), too_few(clusters, rules), WORTH
+    if few is not None:
+        words = WORTH | {"cannot tell": f"{sequences_of(clusters)} sequences are too few"}
     reason = (
         f"{base:.4f} -> {new.values.mean():.4f} by weights π/μ̂: gain {test.difference:+.4f}, {rules.confidence:.0%} "
         f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers{FIRST if mine.first else ''}; its lower "
-        f"end must be above {rules.min_gain:g}. With the nDCG@20 of all answers, for how many there would be "
-        f"({theirs.ranks.mean():.4f} -> {mine.ranks.mean():.4f}): {both.difference:+.1%}, "
-        f"interval {both.low:+.1%} to {both.high:+.1%}"
+        f"end must be above {rules.min_gain:g}"
     )
+    worth = gain_claim(NAME, test, base, reason, words, rules, few=few, unit="answers")
+    second = _together_check(new, old, both, worth, rules, few=few)
+    if worth.outcome == "no" and test.high < 0 <= both.high:
+        return [replace(worth, holds=None, because=f"{reason}. {MADE_UP}", plain=TORN["no"]), second]
+    if worth.outcome == "cannot tell" and few is None and both.high < 0:
+        worth = replace(worth, because=reason, needed=None)  # more of such a log would hardly turn this into a yes
+    return [worth, second]
+
+
+def _together_check(
+    new: Answers, old: Answers, found: Paired, worth: Claim, rules: GateRules, *, few: tuple[int, str] | None
+) -> Claim:
+    """Worth and number of answers together gain significantly, where the `worth` alone is judged so."""
+    base, (mine, theirs), least = float(old.values.mean()), (new.choices, old.choices), _share(rules.min_gain, old)
+    more, how = _share(float(new.values.mean()) - base, old), "added" if base >= 0 else "the first less the second"
+    number = (float(mine.ranks.mean()) - float(theirs.ranks.mean())) / max(float(theirs.ranks.mean()), SMALL)
+    reason = (
+        f"worth {more:+.1%}, and number {number:+.1%}, guessed from {RANKS}{MET if mine.first else ''} "
+        f"({theirs.ranks.mean():.4f} -> {mine.ranks.mean():.4f}); {how}: "
+        f"{found.difference:+.1%}, {rules.confidence:.0%} interval {found.low:+.1%} to {found.high:+.1%} over "
+        f"{found.n:,} answers; its lower end must be above {least:.2g}"
+    )
+    outcome: Outcome = "cannot tell"
+    needed, told, plain = None, "", TORN[worth.outcome]
     if few is not None:
-        words = WORTH | {"cannot tell": f"{sequences_of(clusters)} sequences are too few"}
-    claim = gain_claim(NAME, test, base, reason, words, rules, few=few, unit="answers")
-    told, least = claim.outcome, rules.min_gain / max(abs(base), SMALL)
-    if (told == "yes" and both.low <= least) or (told == "no" and test.high < 0 <= both.high):
-        more, fewer = ("more", "fewer") if told == "yes" else ("less", "more")
-        plain = f"its answers may be worth {more}, but there may be {fewer} of them, and such a log does not tell which"
-        return replace(claim, holds=None, because=reason, plain=plain)
-    if told == "cannot tell" and few is None and both.high < 0:  # more of such a log would hardly turn this into a yes
-        return replace(claim, because=reason, needed=None, plain=f"{claim.plain}, and there may be fewer of them")
-    return claim
+        (needed, told), plain = few, worth.plain
+    elif found.low > least:
+        outcome, plain = "yes", ""
+    elif found.high < 0 and worth.outcome == "no":
+        outcome, plain = "no", "worth and number of its answers together are lower"
+    elif found.high < 0:
+        told, plain = f". {GUESSED}", FEWER[worth.outcome]
+    elif worth.outcome == "yes":
+        needed, told = would_tell(found, found.difference - least, rules, unit="answers")
+    elif worth.outcome == "cannot tell":
+        plain = ""  # the first says it
+    return check(BOTH, outcome, reason + told, *found.numbers, needed, plain=plain, unit="answers")
 
 
 def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: GateRules) -> Claim:
@@ -202,27 +253,30 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
         distinct.setdefault(each.choices.logp.tobytes(), each)
     known = {each.choices.name: each for each in distinct.values() if not each.refusal}
     unknown = [each.choices.name for each in distinct.values() if each.refusal]
-    refused = f"Not judged, since the log says too little of their answers: {', '.join(unknown)}" if unknown else ""
+    refused = f"The log says too little of {', '.join(unknown)} to judge by answers" if unknown else ""
     if not known:
         return check("baselines", "not asked", refused)
     values = {name: (new.values, each.values, new.choices.sequence) for name, each in known.items()}
     tests = paired_family(values, confidence=rules.confidence)
     means = {name: float(each.values.mean()) for name, each in known.items()}
-    best, reason = best_baseline(NAME, float(new.values.mean()), means, tests, refused=refused)
-    numbers = tests[best].numbers
+    best, reason = best_baseline(NAME, float(new.values.mean()), means, tests)
+    numbers, beside = tests[best].numbers, f". {refused}" if refused else ""
     for name in sorted(tests, key=lambda name: tests[name].difference):
         if tests[name].sign < 0 and together(known[name], new, rules).sign > 0:
             plain = f"answers to the simple baseline {name} may be worth more: try both online"
-            return check("baselines", "cannot tell", f"{reason}: {plain}", *numbers, plain=plain)
+            return check("baselines", "cannot tell", f"{reason}: {plain}{beside}", *numbers, plain=plain)
     plain = "no simple baseline's answers would significantly be worth more"
-    return check("baselines", "yes", reason, *numbers, plain=plain)
+    return check("baselines", "yes", reason + beside, *numbers, plain=plain)
 
 
 def by_answers(
     bench: Bench, new: Candidate, old: Candidate, estimates: Sequence[Candidate], beside: Sequence[Candidate],
     gain: Claim, rules: GateRules,
-) -> tuple[Claim, Claim]:  # fmt: skip
-    """The two checks of `new` against `old` and the baselines `beside` it, with weights by `estimates` of the log."""
+) -> tuple[list[Claim], Claim, list[Measurement]]:  # fmt: skip
+    """The checks of `new` against `old` and of the baselines `beside` it, with weights by `estimates` of the log.
+
+    The rows are the reward per answer of all of them, where this log says it.
+    """
     unseen = bench.data.kind == "interactions"
     asked = partial(bench.measured, unseen=unseen)
     mine = asked(new, estimates)
@@ -230,8 +284,20 @@ def by_answers(
     every = [choices_of(each.name, each.scores) for each in (mine, pair.new, pair.old, *map(asked, beside))]
     log = of_the_log(every[0], {each.name for each in estimates if each.estimates_logging})
     kept, first, second, *rivals = (answers(each, log, rules) for each in every)
-    answer, beaten = answers_check(first, second, gain, rules), baselines_by_answers(kept, rivals, rules)
-    answer = answer if pair.refusal is None else answer.in_doubt(pair.refusal)
+    checks, beaten = answers_checks(first, second, gain, rules), baselines_by_answers(kept, rivals, rules)
+    rows = [row for each in (first, second, *rivals) if (row := _row(each, bench.config.split)) is not None]
+    if pair.refusal is not None:
+        checks = [each.in_doubt(pair.refusal) for each in checks]
     if bench.data.kind == "impressions":
-        return answer.in_doubt(*CONFOUNDED), beaten.as_fact("no propensities were logged")
-    return answer, beaten
+        checks = [each.in_doubt(*CONFOUNDED) for each in checks]
+        beaten = beaten.as_fact("no propensities were logged")
+    return checks, beaten, rows
+
+
+def _row(answers: Answers, split: str) -> Measurement | None:
+    """The reward per answer as a row of the long table."""
+    if answers.refusal:
+        return None
+    found = mean_estimate(answers.values, answers.choices.sequence)
+    around = Interval.from_estimate(found)
+    return Measurement.of(answers.choices.name, NAME, around, se=found.se, n=found.n, split=split)

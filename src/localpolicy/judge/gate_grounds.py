@@ -16,7 +16,7 @@ from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.data.times import FEWEST_STEPS, seems_sorted
 from localpolicy.errors import ConfigError
 from localpolicy.judge.claims import Claim, GateRules, Outcome, check
-from localpolicy.measure.divergence import Divergence
+from localpolicy.measure.divergence import Divergence, two_digits
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question, question_of
@@ -97,8 +97,9 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
             learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
         if not learned:
             poor[name] = "popularity" if over_uniform.low > 0 else "chance"
+        over = " over the whole catalogue" if name in scores.logp_open_reference else ""
         reasons.append(
-            f"{name}: log-likelihood {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
+            f"{name}: log-likelihood{over} {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
             f"{popularity.mean():.3f} (n {len(logp):,})"
         )
     if not reasons:
@@ -120,16 +121,15 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
         return [check("divergence", "cannot tell" if asked else "not asked", reason, plain=plain)]
     js, budget, most = divergence.js.overall, rules.max_js, rules.max_floor_ratio
     floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
-    beside = (
-        "noise floor not known (give a second reference of another seed)" if floor is None else f"floor {floor:.4f}"
-    )
+    noise = "" if floor is None else two_digits(floor)
+    beside = f"floor {noise}" if noise else "noise floor not known (give a second reference of another seed)"
     names = ", ".join(reference.name for reference in divergence.references)
     if budget is not None and floor is not None and budget < floor:
         raise ConfigError(
-            f"max_js: a budget of {budget:g} is below the noise floor ({floor:.4f} between {names}): a retrained "
+            f"max_js: a budget of {budget:g} is below the noise floor ({noise} between {names}): a retrained "
             "copy of the deployed policy would fail it. Raise the budget."
         )
-    _, low, high = astuple(Interval.from_estimate(js))
+    _, low, high = astuple(Interval.from_estimate(js, confidence=rules.confidence))
     outcome: Outcome = "not asked"
     if budget is not None:
         outcome = "yes" if high <= budget else "no" if low > budget else "cannot tell"

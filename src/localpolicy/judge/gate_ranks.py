@@ -42,7 +42,7 @@ def gain_claim(
     No where all of its interval lies below `smallest_gain` of the old figure, however significant it is; yes where it
     lies above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
     """
-    smallest = max(rules.min_gain, rules.smallest_gain * abs(old))
+    smallest = max(rules.min_gain, rules.smallest(old))
     too_little = test.high < max(smallest, rules.min_gain + 1e-12)
     outcome: Outcome = "cannot tell"
     needed, told, plain = None, "", words["cannot tell"]
@@ -60,15 +60,13 @@ def gain_claim(
 
 
 def best_baseline(
-    figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], *, n: str = "",
-    refused: str = "",
-) -> tuple[str, str]:  # fmt: skip
-    """The baseline that a policy is least above; and in words the figures of all, and who was refused."""
+    figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], *, n: str = ""
+) -> tuple[str, str]:
+    """The baseline that a policy is least above; and in words the figures of all."""
     best = min(tests, key=lambda name: tests[name].difference)
     means, test = ", ".join(f"{name} {mean:.4f}" for name, mean in theirs.items()), tests[best]
     gap = f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}{n})"
-    reason = f"{figure} {mine:.4f} against {means}; against {best} {gap}"
-    return best, f"{reason}. {refused}" if refused else reason
+    return best, f"{figure} {mine:.4f} against {means}; against {best} {gap}"
 
 
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:
@@ -215,7 +213,6 @@ def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str,
         return check("baselines", "no", f"{reason}: {best} is what should be deployed", *test.numbers, instead=best)
     if all(each.sign > 0 for each in tests.values()):
         return check("baselines", "yes", reason, *test.numbers, plain="it beats every simple baseline")
-    wanted = max(abs(test.difference), rules.smallest_gain * abs(float(mine.mean())))
-    needed, told = would_tell(test, wanted, rules)
+    needed, told = would_tell(test, max(abs(test.difference), rules.smallest(float(mine.mean()))), rules)
     reason = f"{reason}: not significantly better than {best}{told}"
     return check("baselines", "cannot tell", reason, *test.numbers, needed, plain=unsure)

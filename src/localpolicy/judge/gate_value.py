@@ -38,14 +38,11 @@ class Valued(NamedTuple):
 
 
 def valued(value: OffPolicy | None, rules: GateRules) -> Valued:
-    """The value of a policy, where the log carries it."""
+    """The value of a policy, where the log carries it (see `measure.decisions.overlap`)."""
     if value is None:
         return Valued(None, NO_PROPENSITIES)
     if value.refusal is not None:
         return Valued(None, value.refusal, value.overlap.needed)
-    if (near := value.overlap.near) < rules.min_effective_share:
-        needed = f"{rules.min_effective_share:.0%} are needed"
-        return Valued(None, f"effective sample of {near:.1%} of the decisions; {needed}")
     return Valued(contributions(value.log, rules.estimator))
 
 
@@ -103,7 +100,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         f"({gap.n:,} {unit}, effective sample {value.overlap.effective:,.0f}); its lower end must be {asked}"
     )
     if gap.unknown > 0:
-        reason += f". It holds {gap.unknown:.4f} either way for what is shown now and never was in the log"
+        reason += f". The interval is wider by {gap.unknown:.4f} at each end, since the log never showed some items"
     if decides:
         claim = gain_claim("value", test, old, reason, HIGHER, rules, unit=unit, unknown=gap.unknown)
     else:
@@ -140,22 +137,24 @@ def baselines_by_value(
     values = {baseline.name: valued(baseline.off_policy, rules).found for baseline in baselines}
     known = {name: found for name, found in values.items() if found is not None}
     unknown = [name for name in values if name not in known]
-    refused = f"Not judged, since the log says too little of their reward: {', '.join(unknown)}" if unknown else ""
+    refused = f"The log says too little of {', '.join(unknown)} to judge by reward" if unknown else ""
     if mine is None or not known:
         return check("baselines", "not asked", refused or "the value of the new policy is not known")
     tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
     means = {name: found.mean for name, found in known.items()}
-    best, reason = best_baseline("estimated J", mine.mean, means, tests, refused=refused)
+    best, reason = best_baseline("estimated J", mine.mean, means, tests)
+    beside = f". {refused}" if refused else ""
     assert new.off_policy is not None
     numbers, unit = tests[best].numbers, new.off_policy.unit
     better = {name: test.difference for name, test in tests.items() if test.sign < 0}
     if better:
         name = min(better, key=lambda each: better[each])
         gains = base is not None and skewed(known[name] - base, confidence=rules.confidence).low > rules.min_gain
-        because, plain = f"{reason}: {name} earns more", f"the simple baseline {name} earns more"
+        because, plain = f"{reason}: {name} earns more{beside}", f"the simple baseline {name} earns more"
         return check("baselines", "no", because, *numbers, instead=name if gains else None, plain=plain, unit=unit)
     open_ones = [name for name, test in tests.items() if test.low <= 0]
     beaten = "it earns more than every simple baseline that can be judged"
-    told = f". Not told from {', '.join(open_ones)}" if open_ones else f": {beaten}"
+    told = f": its reward is not significantly different from that of {', '.join(open_ones)}"
     plain = "no simple baseline earns more" if open_ones else beaten
-    return check("baselines", "yes", reason + told, *numbers, plain=plain, unit=unit)
+    because = reason + (told if open_ones else f": {beaten}") + beside
+    return check("baselines", "yes", because, *numbers, plain=plain, unit=unit)

@@ -164,6 +164,9 @@ class OverlapRules(Settings):
     """When an estimate is refused."""
 
     min_effective: float = Field(100.0, ge=1, description="smallest effective sample, in decisions (or whole lists)")
+    min_effective_share: float = Field(
+        LEAST_EFFECTIVE, ge=0, lt=1, description="the same as a share of the decisions, place by place in lists"
+    )
     max_share: float = Field(0.1, gt=0, le=1, description="largest share of all weight on one decision")
     min_rewarded: int = Field(
         10, ge=0, description="fewest decisions (or lists) that earned anything: intervals hold from here on"
@@ -201,7 +204,7 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
     effective, largest = effective_sample(weight), float(weight.max())
     share = largest / total if total > 0 else 1.0
     mean, se = float(weight.mean()), clustered_se(weight, log.clusters)
-    earned = log.earned
+    earned, near = log.earned, effective_sample(log.one_place) / len(log.one_place)
     rewarded = int((earned > earned.min()).sum())
     refusal, needed = None, None
     if effective < rules.min_effective:
@@ -210,6 +213,8 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
             f"largest weight is {largest:,.0f}"
         )
         needed = math.ceil(len(weight) * rules.min_effective / effective) if effective > 0 else None
+    elif near < rules.min_effective_share:
+        refusal = f"effective sample of {near:.1%} of the decisions; {rules.min_effective_share:.0%} are needed"
     elif share > rules.max_share:
         refusal = f"one of the {what} carries {share:.0%} of all weight (most: {rules.max_share:.0%})"
     elif abs(mean - 1) > max(rules.max_bias, 4 * se):
@@ -220,5 +225,4 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
         refusal = f"{few} of {len(weight):,} {what} earned anything; {rules.min_rewarded} are needed"
         needed = math.ceil(len(weight) * rules.min_rewarded / rewarded) if rewarded else None
     unseen = float((log.one_place < 0.01).mean())
-    near = effective_sample(log.one_place) / len(log.one_place)
     return Overlap(len(weight), effective, largest, share, mean, se, unseen, near, rewarded, refusal, needed)

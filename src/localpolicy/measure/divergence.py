@@ -98,6 +98,11 @@ def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
     return js.low > floor.high
 
 
+def two_digits(value: float) -> str:
+    """0.26, 0.000062: a divergence in a sentence, to two significant digits."""
+    return np.format_float_positional(value, precision=2, unique=False, fractional=False, trim="k")
+
+
 def over_references(values: Mapping[str, np.ndarray], names: Iterable[str]) -> np.ndarray:
     """The mean over these references (or pairs of them) at each position [n]."""
     return np.asarray(np.mean([values[name] for name in names], axis=0))

@@ -65,16 +65,17 @@ def wilson(hits: float, n: float, *, confidence: float = CONFIDENCE) -> tuple[fl
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and its 95 % interval; `low` = `high` = `mean` where it is exact."""
+    """A figure and its interval, of 95 % unless told otherwise; `low` = `high` = `mean` where it is exact."""
 
     mean: float
     low: float
     high: float
 
     @classmethod
-    def of(cls, mean: float, se: float) -> Interval:
-        """mean ± 1.96 standard errors."""
-        return cls(mean, mean - REACH * se, mean + REACH * se)
+    def of(cls, mean: float, se: float, *, confidence: float = CONFIDENCE) -> Interval:
+        """mean ± z standard errors, P(|Z| <= z) = confidence: 1.96 of them for 95 %."""
+        reach = (REACH if confidence == CONFIDENCE else float(ndtri((1 + confidence) / 2))) * se
+        return cls(mean, mean - reach, mean + reach)
 
     @classmethod
     def students(cls, mean: float, se: float, n: int) -> Interval:
@@ -83,9 +84,9 @@ class Interval:
         return cls(mean, mean - reach, mean + reach)
 
     @classmethod
-    def from_estimate(cls, value: Estimate) -> Interval:
-        """mean ± 1.96 clustered standard errors."""
-        return cls.of(value.mean, value.se)
+    def from_estimate(cls, value: Estimate, *, confidence: float = CONFIDENCE) -> Interval:
+        """The same with clustered standard errors."""
+        return cls.of(value.mean, value.se, confidence=confidence)
 
     @classmethod
     def known(cls, value: Estimate | None) -> Interval | None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.measure.divergence import Divergence, over_references
+from localpolicy.measure.divergence import Divergence, over_references, two_digits
 from localpolicy.measure.estimate import (
     LEAST,
     Estimate,
@@ -134,7 +134,7 @@ class Evaluation(Result):
         if self.divergence is None:
             return text
         floor = self.divergence.floor_js
-        known = "noise floor unknown" if floor is None else f"noise floor {floor.overall.mean:.3f}"
+        known = "noise floor unknown" if floor is None else f"noise floor {two_digits(floor.overall.mean)}"
         return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
 
     def row(self, name: str) -> Measurement | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
-from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.divergence import beyond_floor, two_digits
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import Bucket, Paired
 from localpolicy.report.contents import Section
@@ -244,7 +244,7 @@ def _comparison_note(comparison: Comparison) -> str:
     ranks = next((figure for figure in comparison.leads if figure != VALUE), "")
     floor = "unknown: it needs two mle runs that differ in their seed alone"
     if names and comparison.floor is not None:
-        floor = f"{comparison.floor.mean:.3f}"
+        floor = two_digits(comparison.floor.mean)
     return sentences({
         f"Split '{settings['split']}', {len(evaluations[0].scores):,} positions, min_history "
         f"{settings['min_history']}{seen}.": True,

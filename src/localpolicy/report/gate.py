@@ -6,6 +6,7 @@ import shlex
 from dataclasses import replace
 
 from localpolicy.judge.claims import Claim, Gate
+from localpolicy.measure.divergence import two_digits
 from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
 from localpolicy.report.table import NOTHING, Table
 
@@ -13,13 +14,25 @@ MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NO
 NEXT = {
     "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
-    "cannot tell": "Collect more of the log, or test online.",
     "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
 }
-GROUNDS = {  # what to do where nothing can be judged, by the check that says so
+ONLINE = "Test online."
+MORE = "Collect more of the log (the answer says how much would tell), or test online."
+OPEN = {  # what to do where a check cannot tell, and more of the log would not help
     "order": "Prepare the log with its times, and ask again.",
     "training": "Train for longer (more minutes), and ask again.",
+    "value": "Keep what is deployed, or take a larger β, which stays nearer to the log, and ask again.",
+    "reward per answer": "Log with what probability each item was shown (propensities), or test online.",
+    "worth and number of answers": "Log with what probability each item was shown (propensities), or test online.",
+    "baselines": "Test both online.",
+    "divergence": "Hold out more sequences, or raise the budget (rule max_js).",
+    "divergence over floor": "Give a second mle run of another seed with --against, and ask again.",
+    "reference fit": "Train the estimates of the log for longer, and ask again.",
 }
+STAYS = (
+    "Keep what is deployed. The new policy is the estimate of the log, so a test online would test a copy: log more "
+    "rewards, or with what probability each item was shown (propensities), and train again."
+)
 REMEDY = {  # by the check that said no
     "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
     "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
@@ -28,14 +41,17 @@ REMEDY = {  # by the check that said no
 INSTEAD = "Serve '{}' ({} saves it), or find out what it knows that the policy does not."
 NAMES = {
     "reward per answer": "gain in reward per answer",
+    "worth and number of answers": "worth and number of answers, together",
     "gain": "gain in {metric}",
-    "value": "estimated gain in reward per decision",
+    "value": "estimated gain in reward per {unit}",
     "divergence": "distance from the log (JS)",
 }
 MEANINGS = {
     "reward per answer": "How much more would come of items that people had not met, had it chosen them (weights π/μ̂).",
+    "worth and number of answers": "The relative change in what an answer is worth, and that in nDCG@20, which guesses "
+    "how many answers there would be, added.",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
-    "value": "From the log's propensities: what it would have earned, less what the log earned.",
+    "value": "From the log's propensities: what it would have earned, less what {against}.",
     "divergence": f"{JS_SCALE} The further, the riskier.",
 }
 
@@ -44,32 +60,43 @@ def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
     rows = [[check.figure, MARKS[check.outcome], check.because] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
-    note = " ".join([verdict.sentence, *(f"Note: {note}." for note in verdict.notes)])
-    return Table(title, ["check", "ok", "why"], rows, note)
+    decided = [] if verdict.answer == "nothing to decide" else [f"The figure that decides: {decided_by(verdict)}."]
+    said = [verdict.sentence, *decided, f"Next: {next_step(verdict)}", *(f"Note: {note}." for note in verdict.notes)]
+    return Table(title, ["check", "ok", "why"], rows, " ".join(said))
+
+
+def decided_by(verdict: Gate) -> str:
+    """The figure that decided, as people say it."""
+    return f"value (estimated reward per {_unit(verdict)})" if verdict.decided_by == "value" else verdict.decided_by
+
+
+def _unit(verdict: Gate) -> str:
+    value = verdict.evaluation.off_policy
+    return "decision" if value is None else value.unit.removesuffix("s")
+
+
+def next_step(verdict: Gate) -> str:
+    """What to do now: it follows the check that said no, or the first that could not tell."""
+    instead = next((check.instead for check in verdict.checks if check.instead), None)
+    if instead is not None:
+        name = instead.replace(" ", "-").lower()
+        saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
+        return INSTEAD.format(instead, saves)
+    if verdict.answer == "cannot tell":
+        unsure = [check for check in verdict.checks if check.outcome == "cannot tell"]
+        if verdict.stays and unsure[0].figure not in ("order", "training"):
+            return STAYS
+        return MORE if any(check.needed is not None for check in unsure) else OPEN.get(unsure[0].figure, ONLINE)
+    failed = {check.figure for check in verdict.checks if check.outcome == "no"}
+    remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
+    return " ".join([NEXT[verdict.answer], *remedies])
 
 
 def gate_headline(verdict: Gate) -> Contents:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
-    instead = next((check.instead for check in verdict.checks if check.instead), None)
-    step = NEXT[verdict.answer]
-    if verdict.answer == "cannot tell" and any(check.needed is not None for check in verdict.checks):
-        step += " The checks say how much would tell."
-    if instead is not None:
-        name = instead.replace(" ", "-").lower()
-        saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
-        step = INSTEAD.format(instead, saves)
-    step = GROUNDS.get(verdict.checks[0].figure, step)
-    failed = {check.figure for check in verdict.checks if check.outcome == "no"}
-    if instead is None and len(failed) == 1:
-        step = " ".join([step, *(REMEDY[name] for name in failed if name in REMEDY)])
-    return Contents("Should it be deployed?", verdict.sentence, numbers=numbers, next_step=step)
-
-
-def gate_claims(verdict: Gate) -> list[Claim]:
-    """Every check that was asked for."""
-    return [check for check in verdict.checks if check.asked]
+    return Contents("Should it be deployed?", verdict.sentence, numbers=numbers, next_step=next_step(verdict))
 
 
 def gate_contents(verdict: Gate) -> Contents:
@@ -77,21 +104,30 @@ def gate_contents(verdict: Gate) -> Contents:
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
-        claims=gate_claims(verdict),
-        facts={f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
+        claims=verdict.checks,
+        facts={
+            "the figure that decides": decided_by(verdict),
+            **{f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
+        },
     )
     return replace(gate_headline(verdict), sections=[section])
 
 
 def _number(check: Claim, verdict: Gate) -> KeyNumber:
-    value = f"{check.value:.3f}" if check.figure == "divergence" else f"{check.value:+.4f}"
-    meaning = MEANINGS[check.figure]
-    divergence = verdict.evaluation.divergence
-    if check.figure == "divergence" and divergence is not None and divergence.floor_js is not None:
-        meaning += f" Two estimates of the log differ by {divergence.floor_js.overall.mean:.3f}: that much is noise."
-    if check.figure != "divergence" and check.low is not None and check.high is not None:
+    if check.figure == "divergence":
+        meaning = MEANINGS[check.figure]
+        divergence = verdict.evaluation.divergence
+        if divergence is not None and divergence.floor_js is not None:
+            floor = two_digits(divergence.floor_js.overall.mean)
+            meaning += f" Two estimates of the log differ by {floor}: that much is noise."
+        return KeyNumber(f"{check.value:.3f}", NAMES[check.figure], meaning)
+    form = "+.1%" if check.figure == "worth and number of answers" else "+.4f"
+    against = "the log earned" if verdict.deployed is None else f"{verdict.against} would have earned"
+    meaning = MEANINGS[check.figure].format(against=against)
+    if check.low is not None and check.high is not None:
         share = f"{verdict.rules.confidence:.0%}"
         meaning += (
-            f" {check.low:+.4f} to {check.high:+.4f} with {share} confidence, over {check.n or 0:,} {check.unit}."
+            f" {check.low:{form}} to {check.high:{form}} with {share} confidence, over {check.n or 0:,} {check.unit}."
         )
-    return KeyNumber(value, NAMES[check.figure].format(metric=verdict.metric), meaning)
+    name = NAMES[check.figure].format(metric=verdict.metric, unit=check.unit.removesuffix("s"))
+    return KeyNumber(f"{check.value:{form}}", name, meaning)

@@ -13,12 +13,11 @@ from localpolicy.errors import to_caller
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.gate import gate_claims, gate_headline, gate_table
+from localpolicy.report.gate import decided_by, gate_headline, gate_table
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Table
 from localpolicy.study.go import GoResult
 
-REWARD = "estimated reward per decision"
 RANK = "Serve the model that ranks highest if ranks are what you want; log rewards, and ask again."
 TRUST = (
     "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell good "
@@ -67,19 +66,19 @@ def write_go(result: GoResult, path: Path) -> Contents:
     if verdict is not None:
         headline = gate_headline(verdict)
         # The figure that is drawn is the one that decides.
-        by_value = verdict.deployed is None or verdict.question.kind == "value"
-        figure = REWARD if by_value else verdict.metric
-        drawn = verdict.rules.estimator.upper() if by_value else figure
+        figure, drawn = decided_by(verdict), verdict.decided_by
+        drawn = verdict.rules.estimator.upper() if drawn == "value" else drawn
         # Whether it is better is the gate's to say: with an interval of its own the page would have two of one gain.
         # And that the improvement is made of the estimate is no fault, but how it is made: a note says so.
         others = [claim for claim in section.claims if claim.figure not in (section.main, "settings")]
-        section = _by(section, drawn, section.columns.get(drawn, figure))
-        section = replace(section, claims=[*gate_claims(verdict), *others])
+        section = replace(section, measurements=[*section.measurements, *verdict.figures])
+        section = _by(section, drawn, section.columns.get(drawn, figure), judged=verdict.evaluation.name)
+        section = replace(section, claims=[*verdict.checks, *others])
     notes = [*result.notes, *(() if verdict is None else verdict.notes)]
     settings = {
         "localpolicy": __version__,
         **{f"column {use.column}": f"{use.role or 'not used'}: {use.why}" for use in result.asked.guessed.uses},
-        "judged": str(result.chosen.folder),
+        "judged": "nothing" if verdict is None else str(result.chosen.folder),
         **({"the improvement says": result.said} if result.said else {}),
         "against": "nothing" if verdict is None else verdict.against,
         "the figure that decides": figure,
@@ -93,8 +92,11 @@ def write_go(result: GoResult, path: Path) -> Contents:
     return contents
 
 
-def _by(section: Section, figure: str, said: str) -> Section:
-    """The same with this figure as the one that is drawn; unchanged where a policy has none: it would be missed."""
-    if any(section.figure(policy.name, figure) is None for policy in section.policies):
+def _by(section: Section, figure: str, said: str, *, judged: str) -> Section:
+    """The same with this figure as the one that is drawn, where the policy that is judged has it.
+
+    The caption names the others that have none.
+    """
+    if section.figure(judged, figure) is None:
         return section
     return replace(section, columns={figure: said, **section.columns}, main=figure)

@@ -53,6 +53,11 @@ from localpolicy.study.jobs import Job, train_all
 LOG = logging.getLogger(__name__)
 NOTHING = "nothing to decide"
 RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
+CHOSEN = {  # how β was found, in words
+    "given": "as given",
+    "spread": "set to the spread of the critic's advantages",
+    "value by logged propensities": "chosen by the estimated reward, from logged propensities",
+}
 FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
 LEAST_TRAINING = 1.0  # seconds
 OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
@@ -96,9 +101,10 @@ class GoResult(Result):
     def said(self) -> str | None:
         """What the improvement says of itself: why it did not move, or how its β was found."""
         improvement = self.chosen.manifest.get("improvement", {})
-        return improvement.get("said") or (
-            f"β = {improvement['beta']:.3g}, by {improvement['chosen_by']}." if improvement else None
-        )
+        if not improvement:
+            return None
+        by = improvement["chosen_by"]
+        return str(improvement["said"] or f"β = {improvement['beta']:.3g}, {CHOSEN.get(by, f'chosen by {by}')}.")
 
     @property
     def notes(self) -> tuple[str, ...]:
