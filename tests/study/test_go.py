@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from html import unescape
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ import pandas
 import pytest
 import yaml
 from commands import invoked as lpi
+from page_tree import parse, specs
 
 import localpolicy as lp
 from localpolicy.data.guess.guess import Guess, guess
@@ -22,7 +24,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
+from localpolicy.measure.estimate import Interval, Measurement
+from localpolicy.report.go import write_go
 from localpolicy.runs.run import Run
+from localpolicy.study.go import GoResult
 from localpolicy.study.go_commands import Asked
 from localpolicy.study.go_plan import Clock, Plan, held_out, make_plan, plan, prepare_log
 
@@ -73,7 +78,10 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
         "reference fit",
         "coverage",
     }
+    assert (verdict["decided_by"], verdict["metric"]) == ("reward per answer", "reward-weighted.nDCG@20")
+    assert "The figure that decides: reward per answer." in " ".join(done.stdout.split())
     page = (out / "report.html").read_text()
+    assert "<dt>the figure that decides</dt><dd>reward per answer</dd>" in page
     assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
@@ -106,6 +114,12 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     done = lpi("go", tmp_path / "clicks.csv", "--out", tmp_path / "go", "--yes", *SMALL)
     verdict = json.loads((tmp_path / "go" / "verdict.json").read_text())
     assert done.exit_code == 6 and verdict["answer"] == "nothing to decide" and verdict["deploy"] is False
+    assert "the policy judged" not in done.stderr
+    first, second = (tmp_path / "go" / "runs" / f"mle-seed-{seed}" for seed in (101, 102))
+    both = lp.gate(first, against=second, device="cpu")
+    why = both.question.why
+    assert why.index("all events are worth the same") < why.index("two seeds of one recipe"), "both hold"
+    assert both.to_dict()["decided_by"] == "nothing"
     assert "NOTHING TO DECIDE" in done.stdout and "checks" not in verdict
     figures = [model["nDCG@20"]["mean"] for model in verdict["ranked"]]
     assert figures == sorted(figures, reverse=True) and verdict["ranked"][0]["HR@5"]["n"] > 0
@@ -193,11 +207,27 @@ def test_a_large_log_holds_out_what_the_minutes_allow():
     assert asked == {"validation": 1_000, "test": 1_000}
 
 
+def assert_the_page_draws_what_decided(done: GoResult, folder: Path) -> None:
+    """Before: the nDCG, which was not asked, under a verdict by the reward per answer."""
+    figure, known = "reward per answer", {"improved": 0.4, "mle-seed-101": 0.3, "item-kNN": 0.2}
+    rows = tuple(Measurement.of(name, figure, Interval.of(mean, 0.01)) for name, mean in known.items())
+    checks = [check(figure, "yes", "", 0.1, 0.05, 0.15, 300, plain="its answers would be worth more")]
+    judged = replace(done, verdict=replace(done.verdict, checks=checks, figures=rows))
+    (section,) = write_go(judged, folder / "page.html").sections
+    assert section.main == figure and {name: section.mean(name, figure) for name in known} == known
+    spec = specs(parse(folder / "page.html"))["s1-frontier"]
+    drawn = {point["policy"]: point["y"] for point in spec["datasets"]["points"]}
+    assert drawn == known and judged.to_dict()["figures"][0]["mean"] == 0.4
+    caption = unescape((folder / "page.html").read_text()).partition("Not drawn")[2]
+    assert "mle-seed-102" in caption[:120], "who has none is named"
+
+
 def test_what_is_judged_fits_the_time_that_is_left(tmp_path, monkeypatch):
     """By one measurement of the policy that was trained: a busy machine is measured as it is."""
     write_shop(tmp_path / "shop.csv")
     small = tuple(word for word in SMALL if "=" in word)
     done = lp.go(tmp_path / "shop.csv", out=tmp_path / "go", settings=small, device="cpu", shown=lambda table: None)
+    assert_the_page_draws_what_decided(done, tmp_path)
     place, now = import_module("localpolicy.study.go_plan"), [0.0]
     monkeypatch.setattr(place.time, "monotonic", lambda: now[0])
 

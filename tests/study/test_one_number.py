@@ -11,12 +11,13 @@ from commands import lpi
 from page_tree import parse, specs
 
 import localpolicy as lp
-from localpolicy.measure.divergence import beyond_floor, times_floor
+from localpolicy.measure.divergence import beyond_floor, times_floor, two_digits
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_words import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
+from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import _by
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
@@ -76,8 +77,11 @@ def test_the_noise_floor_is_one_number(shown):
     assert shown["gate"].evaluation.divergence.floor_js.overall == pytest.approx(floor, rel=1e-5)
     assert shown["sweep"].floor["test"] == pytest.approx(floor, rel=1e-5)
     reason = next(check.because for check in shown["gate"].checks if check.figure == "divergence")
-    assert f"floor {floor.mean:.4f}" in reason
-    assert f"noise floor {floor.mean:.3f}" in shown["evaluate"].summary()
+    assert float(two_digits(floor.mean)) == float(f"{floor.mean:.1e}") and two_digits(0.000062) == "0.000062"
+    assert f"floor {two_digits(floor.mean)};" in reason
+    assert f"noise floor {two_digits(floor.mean)}" in shown["evaluate"].summary()
+    assert f"(noise floor {two_digits(floor.mean)})" in " ".join(str(shown["compare"]).split())
+    assert f"differ by {two_digits(floor.mean)}:" in gate_headline(shown["gate"]).numbers[-1].meaning
 
 
 def test_a_comparison_has_one_noise_floor_whoever_measured_its_pairs(shown, study):
@@ -168,16 +172,20 @@ def test_an_interval_beside_a_decision_is_that_decisions(shown):
 
 
 def test_the_page_of_go_draws_the_figure_that_decided():
-    """The gate's own estimator with the gate's own interval, or the gate's own metric."""
+    """The gate's own estimator with the gate's own interval, or the gate's own metric.
+
+    Before: where one estimate of the log had no value, the nDCG of all was drawn under "Deploy", popularity highest.
+    """
     columns = {"click.nDCG@20": "click nDCG@20", "AR@1": "AR@1"}
     shown = {"SNIPS": Interval(0.3, 0.2, 0.5), "DR": Interval(0.4, 0.1, 0.6), "click.nDCG@20": Interval(0.5, 0.4, 0.6)}
     rows = [Measurement.of("lpi", name, each) for name, each in shown.items()]
-    section = Section("", "", [PolicyInfo("lpi", "lpi_rl")], rows, columns=columns, main="AR@1")
+    policies = [PolicyInfo("lpi", "lpi_rl"), PolicyInfo("refused", "mle")]
+    section = Section("", "", policies, rows, columns=columns, main="AR@1")
     for name, interval in shown.items():
-        drawn = _by(section, name, "as said")
+        drawn = _by(section, name, "as said", judged="lpi")
         assert drawn.main == name and drawn.figure("lpi", drawn.main) == interval
         assert drawn.said(name) == columns.get(name, "as said")
-    assert _by(section, "purchase.nDCG@20", "x").main == "AR@1", "the comparison has no such figure"
+    assert _by(section, "purchase.nDCG@20", "x", judged="lpi").main == "AR@1", "the comparison has no such figure"
 
 
 def leaves(said: dict, path: str = "") -> dict[str, float]:
@@ -241,7 +249,9 @@ def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, t
     drawn = specs(page)["s1-frontier"]["datasets"]
     points = {point["policy"]: point for point in drawn["points"]}
     assert drawn["floor"][0]["x"] == pytest.approx(compare["floor"]["mean"], rel=1e-4)
-    group, _, figure = told["metric"].rpartition(".")
-    for name, policy in compare["policies"].items():
-        assert points[name]["y"] == pytest.approx(policy["metrics"][group][figure]["mean"], rel=1e-4), name
-        assert points[name]["x"] == pytest.approx(policy["divergence"]["js"]["mean"], rel=1e-4), name
+    assert told["decided_by"] == "reward per answer" and gate["figures"] == told["figures"]
+    decided = {row["policy"]: row["mean"] for row in told["figures"]}
+    assert set(points) == {"improved", "mle-seed-101"} | (decided.keys() & compare["policies"].keys())
+    for name, point in points.items():
+        assert point["y"] == pytest.approx(decided[name], rel=1e-4), name
+        assert point["x"] == pytest.approx(compare["policies"][name]["divergence"]["js"]["mean"], rel=1e-4), name
