@@ -20,6 +20,7 @@ from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, sequences_of
 from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_tables import groups_at_k
@@ -198,7 +199,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
         "split": f"{settings['split']}, positions with at least {settings['min_history']} actions before them",
         "contexts": f"the most recent {settings['length']} actions",
         "errors": "clustered by sequence",
-        "▲ and ▼": "paired tests by sequence, p < .05, corrected by Holm's method for all comparisons made",
+        "▲ and ▼": f"paired tests by sequence, {SIGNIFICANT}, corrected by Holm's method for all comparisons made",
         "data digest": data.digest[:16],
     }
     every = {candidate.name: candidate.run for candidate in (*comparison.candidates, *comparison.references)}

@@ -12,7 +12,7 @@ from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, two_digits
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.significance import Bucket, Paired
+from localpolicy.measure.significance import STARS, Bucket, Paired
 from localpolicy.report.contents import Section
 from localpolicy.report.table import (
     NOTHING,
@@ -253,7 +253,7 @@ def _comparison_note(comparison: Comparison) -> str:
         f"Value: what a policy would earn {_unit(comparison)}, estimated from the log's propensities; {NOTHING}: "
         "the log says too little of it.": VALUE in comparison.figures,
         "Stars: the largest against the second largest, paired t-test by sequence"
-        f"{corrected(comparison.comparisons(ranks))} (Holm; * .05, ** .01, *** .001).": ranks,
+        f"{corrected(comparison.comparisons(ranks))} , by Holm's method {STARS}.": ranks,
         f"At the value one star: the 95 % interval{corrected(comparison.comparisons(VALUE))}, excludes 0.":
             VALUE in comparison.leads,
         f"JS against {', '.join(names)} (noise floor {floor}).": names,
@@ -274,8 +274,8 @@ def gains_table(comparison: Comparison) -> Table:
     ]
     ranks = next((figure for figure in figures if figure != VALUE), "")
     note = sentences({
-        "Paired by position, errors clustered by sequence. An interval without 0 has a star (* .05, ** .01, *** .001; "
-        "at the value one star).": True,
+        f"Paired by position, errors clustered by sequence. An interval without 0 has a star {STARS}, at the value one "
+        "star.": True,
         f"Intervals of 95 %{corrected(comparison.comparisons(ranks))} (Holm).": ranks,
         f"Those of the value: 95 %{corrected(comparison.comparisons(VALUE))} (Holm).": VALUE in figures,
     })  # fmt: skip

@@ -10,7 +10,7 @@ from localpolicy.judge.gate_ranks import gain_words
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
-from localpolicy.measure.significance import Paired
+from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, Section
 from localpolicy.report.table import (
@@ -25,7 +25,7 @@ from localpolicy.report.table import (
     short,
 )
 
-TESTED = "paired t-test by sequence, Holm-corrected, p < .05"
+TESTED = f"paired t-test by sequence, Holm-corrected, {SIGNIFICANT}"
 BY_VALUE = "paired difference in value by sequence, its 95 % interval by Holm's steps excludes 0"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
 LARGEST = "the larger mean"
