@@ -63,7 +63,10 @@ def test_what_looks_like_markup_is_text(shown):
     assert "[bold]plain[/bold]" in text
 
 
-NUMBERS = [f"0.{place}234 ± 0.0{place}12" for place in range(8)]
+NUMBERS = [
+    *(f"0.{place}234 ± 0.0{place}12" for place in range(6)),
+    *[f"+0.{place}000 [-0.5608, +0.5608]***" for place in (6, 7)],
+]
 NOTE = "Ranked over the full catalogue; items with equal scores share their mean rank, and errors are clustered. " * 2
 WIDE = Table(
     "figures", ("policy", *(f"purchase.nDCG@{place}" for place in range(8))), [("lpi_cb-seed=2", *NUMBERS)], NOTE

@@ -25,7 +25,8 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{"
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
 GAP = 3  # columns between two cells
-SENTENCE = 25  # characters; a column where most cells are longer holds sentences, not numbers
+SENTENCE = 25  # characters; a column where most cells are longer and have words holds sentences, not numbers
+_WORD = re.compile(r"[^\W\d_]{2}")
 
 
 class Mark(NamedTuple):
@@ -112,7 +113,8 @@ class Table:
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
 
     def _sentences(self, index: int) -> bool:
-        return sum(len(row[index].text) > SENTENCE for row in self.body) > len(self.rows) / 2
+        cells = [row[index].text for row in self.body]
+        return sum(len(text) > SENTENCE and _WORD.search(text) is not None for text in cells) > len(cells) / 2
 
     def plain(self) -> list[list[str]]:
         """Rows of plain text."""
