@@ -21,7 +21,7 @@ import numpy as np
 from localpolicy.measure.estimate import Interval
 from localpolicy.study.measured import over_seeds
 
-REWARD = "J(π)"
+REWARD = "true J"
 
 
 Course = dict[str, dict[int, tuple[float, float]]]  # of one seed: figure -> round -> mean and error

@@ -119,10 +119,10 @@ def by_round(start: float, gain: float, js: float, rounds: int = 4) -> list[dict
     found: list[dict[str, Any]] = []
     for number in range(rounds + 1):
         value = start + gain * number
-        found.append({"figure": "J(π)", "round": number, "mean": value, "low": value - 0.007, "high": value + 0.007})
+        found.append({"figure": "true J", "round": number, "mean": value, "low": value - 0.007, "high": value + 0.007})
         if number:
             found.append({"figure": "JS from the round before", "round": number, "mean": js / number})
-        found.append({"figure": "coverage", "round": number, "mean": 0.4 / (1 + js * number)})
+        found.append({"figure": "coverage@1", "round": number, "mean": 0.4 / (1 + js * number)})
     return found
 
 

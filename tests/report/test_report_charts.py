@@ -93,12 +93,12 @@ def test_lines_without_points_are_not_drawn() -> None:
 
 def test_a_band_shows_nothing_impossible() -> None:
     wide = {"round": 1, "mean": 0.3, "low": -0.2, "high": 1.1}
-    rounds = [{"figure": name, **wide} for name in ("J(π)", "entropy", "coverage")]
+    rounds = [{"figure": name, **wide} for name in ("true J", "entropy", "coverage@1")]
     section = section_of("", "", [row("ips", "ips", rounds=rounds)])
     charts = lines.round_charts(section, drawn(section), "r")
     found = {chart.title: chart.spec["datasets"]["values"][0] for chart in charts}
     bands = {name: (one["low"], one["high"]) for name, one in found.items()}
-    assert bands == {"J(π)": (-0.2, 1.1), "entropy": (0.0, 1.1), "coverage": (0.0, 1.0)}
+    assert bands == {"true J": (-0.2, 1.1), "entropy": (0.0, 1.1), "coverage@1": (0.0, 1.0)}
     assert len({one["value_text"] for one in found.values()}) == 1, "the words keep the whole interval"
 
 
@@ -128,19 +128,23 @@ def test_what_a_figure_can_be(figure: str, expected: tuple[float, float]) -> Non
 def test_rounds_are_charted_and_pictured() -> None:
     section = store()
     charts = lines.round_charts(section, drawn(section), "r")
-    assert [chart.title for chart in charts] == ["J(π)", "coverage", "JS from the round before"]
+    assert [chart.title for chart in charts] == ["true J", "coverage@1", "JS from the round before"]
     values = charts[0].spec["datasets"]["values"]
     for policy in section.policies:
         mine = [one for one in values if one["policy"] == policy.name]
-        said = [one for one in section.measurements if one.policy == policy.name and one.figure == "J(π)"]
+        said = [
+            one
+            for one in section.measurements
+            if one.policy == policy.name and one.figure == "true J" and one.round is not None
+        ]
         assert len(said) == 5
         assert [(one["round"], one["value"], one["low"], one["high"]) for one in mine] == [
             (one.round, one.mean, one.low, one.high) for one in said
         ]
     assert all(one["low"] == one["value"] == one["high"] for one in charts[1].spec["datasets"]["values"])
-    picture = lines.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+    picture = lines.rounds_picture(Contents("", "", [section]), ["true J", "coverage@1"])
     assert picture.startswith("<svg") and all(policy.name in picture for policy in section.policies)
-    assert picture == lines.rounds_picture(Contents("", "", [section]), ["J(π)", "coverage"])
+    assert picture == lines.rounds_picture(Contents("", "", [section]), ["true J", "coverage@1"])
 
 
 def test_letters_are_dark_enough_to_read() -> None:
@@ -167,7 +171,7 @@ def test_a_picture_is_written_for_the_version_that_the_pages_charts_are(monkeypa
     asked: list = []
     monkeypatch.setattr(lines.vl_convert, "vegalite_to_svg", lambda spec: asked.append(spec))
     section = store()
-    lines.rounds_picture(Contents("", "", [section]), ["J(π)"])
+    lines.rounds_picture(Contents("", "", [section]), ["true J"])
     chart = dots.frontier(section, drawn(section), "f")
     assert asked[0]["$schema"] == chart.spec["$schema"]
 
@@ -193,7 +197,7 @@ def test_counts_have_whole_ticks(first: int, last: int, expected: list[int]) -> 
 
 def test_epochs_and_rounds_are_counted_once() -> None:
     curve = [{"epoch": epoch, "selected_by": 0.1 * epoch} for epoch in (1, 2)]
-    rounds = [{"figure": "J(π)", "round": number, "mean": 0.3} for number in (0, 1)]
+    rounds = [{"figure": "true J", "round": number, "mean": 0.3} for number in (0, 1)]
     section = section_of("", "", [row("mle", "mle", curve=curve, rounds=rounds)])
     charts = [lines.curves(drawn(section), "c")[0], lines.round_charts(section, drawn(section), "r")[0]]
     ticks = [[layer["encoding"]["x"]["axis"]["values"] for layer in chart.spec["layer"]] for chart in charts]

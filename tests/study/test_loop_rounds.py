@@ -177,11 +177,11 @@ def test_arms_start_from_the_same_log_and_seeds_differ(tmp_path):
     assert digests[0, "mle"] == digests[0, "reward_weighted"] != digests[1, "mle"]
     values = [seed[0]["truth"]["mean"] for seed in result.rounds["mle"]]
     rounds = result.trajectories[0].rounds
-    assert rounds[1]["J(π)"] == over_seeds(values, [0.0, 0.0])
-    rows = [row for row in result.measurements if (row.policy, row.round, row.figure) == ("mle", 1, "J(π)")]
-    assert [(row.seed, row.mean) for row in rows] == [(None, rounds[1]["J(π)"].mean), (0, values[0]), (1, values[1])]
+    assert rounds[1]["true J"] == over_seeds(values, [0.0, 0.0])
+    rows = [row for row in result.measurements if (row.policy, row.round, row.figure) == ("mle", 1, "true J")]
+    assert [(row.seed, row.mean) for row in rows] == [(None, rounds[1]["true J"].mean), (0, values[0]), (1, values[1])]
     reach = 12.706 * abs(values[0] - values[1]) / 2  # Student's t with one degree of freedom; sd/√2 of two values
-    assert rounds[1]["J(π)"].high - rounds[1]["J(π)"].mean == pytest.approx(reach, rel=1e-4)
+    assert rounds[1]["true J"].high - rounds[1]["true J"].mean == pytest.approx(reach, rel=1e-4)
 
 
 def test_an_arm_that_cannot_learn_stops_and_says_why(tmp_path):
@@ -250,19 +250,21 @@ def test_files_agree(done):
     assert said["measurements"] == rows.to_pylist()
     over = {(row["policy"], row["round"], row["figure"]): row for row in said["measurements"] if row["seed"] is None}
     for name, arm in said["arms"].items():
-        last = {figure: over[name, 2, figure] for figure in ("J(π)", "JS from the first μ", "gain")}
-        assert float(table[name]["J(π)"].attributes["data-value"]) == last["J(π)"]["mean"]
-        assert float(table[name]["JS"].attributes["data-value"]) == last["JS from the first μ"]["mean"]
-        for place, figure in enumerate(("J(π)", "JS from the round before", "JS from the first μ", "entropy")):
+        last = {figure: over[name, 2, figure] for figure in ("true J", "JS", "true gain")}
+        assert float(table[name]["J(π)"].attributes["data-value"]) == last["true J"]["mean"]
+        assert float(table[name]["JS"].attributes["data-value"]) == last["JS"]["mean"]
+        for place, figure in enumerate(("true J", "JS from the round before", "JS", "entropy")):
             rounds = cells(page, f"s1-rounds-{place}-numbers")
             for number in (1, 2):
                 assert float(rounds[str(number)][name].attributes["data-value"]) == over[name, number, figure]["mean"]
-        assert f"{last['J(π)']['mean']:.4f}" in (out / "loop.md").read_text()
+        assert f"{last['true J']['mean']:.4f}" in (out / "loop.md").read_text()
         assert arm["summary"] in (out / "loop.md").read_text()
         (claim,) = [claim for claim in said["claims"] if claim["claim"].startswith(f"{name} ends above")]
-        assert claim["holds"] is (True if last["gain"]["low"] > 0 else False if last["gain"]["high"] < 0 else None)
+        assert claim["holds"] is (
+            True if last["true gain"]["low"] > 0 else False if last["true gain"]["high"] < 0 else None
+        )
         assert [claim[end] for end in ("value", "low", "high")] == [
-            last["gain"][end] for end in ("mean", "low", "high")
+            last["true gain"][end] for end in ("mean", "low", "high")
         ]
     picture = (out / "loop.svg").read_text()
     assert picture.startswith("<svg") and "lpi_cb_weighted β=0.3" in picture
@@ -284,16 +286,20 @@ def test_a_round_is_of_the_seeds_that_got_there():
     )
     rows = {(row.round, row.seed, row.figure): row for row in found.measurements}
     assert len(rows) == len(found.measurements)
-    assert {number: rows[number, None, "J(π)"].mean for number in range(3)} == pytest.approx({0: 0.45, 1: 0.65, 2: 0.8})
-    assert rows[1, None, "J(π)"].interval == over_seeds([0.6, 0.7], [0.1, 0.1])
-    assert rows[2, None, "J(π)"].interval == Interval.of(0.8, 0.1) == rows[2, 3, "J(π)"].interval, "of one seed its own"
+    assert {number: rows[number, None, "true J"].mean for number in range(3)} == pytest.approx(
+        {0: 0.45, 1: 0.65, 2: 0.8}
+    )
+    assert rows[1, None, "true J"].interval == over_seeds([0.6, 0.7], [0.1, 0.1])
+    assert rows[2, None, "true J"].interval == Interval.of(0.8, 0.1) == rows[2, 3, "true J"].interval, (
+        "of one seed its own"
+    )
     assert rows[1, 3, "effective share"].mean == 0.9 and (1, None, "effective share") not in rows, "one seed has it"
     assert rows[2, None, "effective share"].mean == 0.7 and {key[:2] for key in rows if key[0] == 2} == {
         (2, None),
         (2, 3),
     }
     (arm,) = found.trajectories
-    assert [figures["J(π)"].mean for figures in arm.rounds] == pytest.approx([0.45, 0.65, 0.8])
+    assert [figures["true J"].mean for figures in arm.rounds] == pytest.approx([0.45, 0.65, 0.8])
     assert arm.stopped == {1: "no rows", 2: "no reward"} and [sign.kind for sign in arm.symptoms] == ["stopped"]
     assert found.summary() == "bandit, 2 rounds; J at the end: mle 0.8000"
     said = found.to_dict()
@@ -302,8 +308,14 @@ def test_a_round_is_of_the_seeds_that_got_there():
 
 
 def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share: float = 1.0, js: float = 0.1):
-    exact = {"J(π)": value, "gain": value - 0.5, "entropy": entropy, "coverage": coverage, "effective share": share}
-    return {name: Interval(one, one, one) for name, one in {**exact, "JS from the first μ": js}.items()}
+    exact = {
+        "true J": value,
+        "true gain": value - 0.5,
+        "entropy": entropy,
+        "coverage@1": coverage,
+        "effective share": share,
+    }
+    return {name: Interval(one, one, one) for name, one in {**exact, "JS": js}.items()}
 
 
 @pytest.mark.parametrize(
@@ -349,7 +361,7 @@ def test_a_sign_that_is_gone_at_the_end_is_none():
 
 def test_a_fall_within_its_interval_is_not_called_one():
     def unsure(value: float):
-        return {**figures(value), "J(π)": Interval(value, value - 0.1, value + 0.1)}
+        return {**figures(value), "true J": Interval(value, value - 0.1, value + 0.1)}
 
     assert Trajectory("ips", [unsure(0.5), unsure(0.6), unsure(0.55)]).symptoms == []
 

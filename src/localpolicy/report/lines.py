@@ -140,14 +140,14 @@ def _measured(series: Sequence[Series], by: str, name: str, rows: Sequence[tuple
 
 PICTURE = (460, 280)  # width and height of one chart of the picture
 CAPTIONS = {
-    "J(π)": "True reward per decision.",
+    "true J": "True reward per decision.",
     "JS from the round before": "How far each retraining moved, in nats.",
-    "JS from the first μ": "How far it is from where the loop began, in nats.",
+    "JS": "How far it is from where the loop began, in nats.",
     "entropy": "In nats; near 0 the same history always gets the same item.",
-    "coverage": "Share of the catalogue that is shown first somewhere.",
+    "coverage@1": "Share of the catalogue that is shown first somewhere.",
     "effective share": "Of the log; 5 %: one position in twenty decides what is learnt.",
 }
-ROUND_SHARES = ("coverage", "effective share")
+ROUND_SHARES = ("coverage@1", "effective share")
 
 
 def round_charts(section: Section, series: Sequence[Series], identity: str) -> list[Chart]:
@@ -159,7 +159,7 @@ def round_charts(section: Section, series: Sequence[Series], identity: str) -> l
     return [
         _lines(
             series, f"{identity}-{index}", name, _measured(series, "round", name, rows), by="round", tip=name,
-            scale=alt.Scale(zero=name != "J(π)"), share=name in ROUND_SHARES, caption=CAPTIONS.get(name, "By round."),
+            scale=alt.Scale(zero=name != "true J"), share=name in ROUND_SHARES, caption=CAPTIONS.get(name, "By round."),
         )
         for index, (name, rows) in enumerate(figures.items())
     ]  # fmt: skip

@@ -16,11 +16,8 @@ from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.loop import FIGURES, Loop
 from localpolicy.study.trajectory import WEIGHED, Trajectory, best_of, last_round
 
-CHARTED = ("J(π)", "JS from the round before", "JS from the first μ", "entropy", "coverage", "effective share")
-ENDS = {  # what the long table calls a figure of the last round
-    "true J": "J(π)", "true gain": "gain", "JS": "JS from the first μ", "KL": "KL from the first μ",
-    "coverage@1": "coverage", "entropy": "entropy",
-}  # fmt: skip
+CHARTED = ("true J", "JS from the round before", "JS", "entropy", "coverage@1", "effective share")
+ENDS = ("true J", "true gain", "JS", "KL", "coverage@1", "entropy")  # of the last round, side by side
 SHARES = ("effective share", "clipped share")
 SAID = {  # in the verdict, the worst first: of one, of several
     "stopped": ("could not go on", "could not go on"),
@@ -37,7 +34,7 @@ NEXT = (
 def loop_verdict(arms: Sequence[Trajectory]) -> str:
     """Which objective earns most at the end, and which lost or fell."""
     last, best = last_round(arms), best_of(arms)
-    value, js = (best.last[name].mean for name in ("J(π)", "JS from the first μ"))
+    value, js = (best.last[name].mean for name in ("true J", "JS"))
     said = [
         f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.change} "
         f"against the first policy, at JS {js:.2f} from it."
@@ -86,7 +83,7 @@ def loop_contents(loop: Loop) -> Contents:
             for spec, arm in zip(loop.arms, arms, strict=True)
         ],
         measurements=[
-            *(Measurement.of(arm.name, figure, arm.last[name]) for arm in arms for figure, name in ENDS.items()),
+            *(Measurement.of(arm.name, name, arm.last[name]) for arm in arms for name in ENDS),
             # What is drawn round after round, in the order of the charts; before μ there is no round.
             *(
                 row
@@ -95,7 +92,7 @@ def loop_contents(loop: Loop) -> Contents:
                 if row.figure == name and row.seed is None and (row.round or name != "JS from the round before")
             ),
         ],
-        logging_value=arms[0].rounds[0]["J(π)"],
+        logging_value=arms[0].rounds[0]["true J"],
         reference="the first logging policy μ, which the world knows exactly",
         claims=[claim for arm in arms for claim in arm.claims()],
         facts={name.replace("_", " "): value for name, value in said.items() if value},
@@ -103,7 +100,7 @@ def loop_contents(loop: Loop) -> Contents:
     )  # fmt: skip
     best, numbers = best_of(arms), []
     for arm in sorted(arms, key=lambda arm: arm is not best)[:3]:  # on the first screen
-        meaning = f"{arm.earned}, at JS {arm.last['JS from the first μ'].mean:.2f} from the first policy."
+        meaning = f"{arm.earned}, at JS {arm.last['JS'].mean:.2f} from the first policy."
         numbers.append(KeyNumber(arm.change, f"true reward of {arm.name}", meaning))
     settings = {"localpolicy": __version__, "rounds": str(last)}
     return Contents(f"A loop of {last} rounds", loop_verdict(arms), [section], settings, numbers, NEXT)
@@ -139,13 +136,15 @@ def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
     arms = loop.trajectories
     last, rows, ends = last_round(arms), [], []
     for arm in arms:
-        values = [figures["J(π)"] for figures in arm.rounds]
+        values = [figures["true J"] for figures in arm.rounds]
         shown = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
         rows.append([arm.name, *shown, *[NOTHING] * (last + 1 - len(shown))])
         end, moved = arm.last, [with_interval(arm.last[name], 3) for name in CHARTED[1:3]]
-        shares = [f"{end[name].mean:.0%}" if name in end else NOTHING for name in ("coverage", WEIGHED)]
-        ends.append([arm.name, with_interval(end["gain"], 4, sign="+"), *moved, f"{end['entropy'].mean:.2f}", *shares])
-    widest = max((each["J(π)"].high - each["J(π)"].low) / 2 for arm in arms for each in arm.rounds)
+        shares = [f"{end[name].mean:.0%}" if name in end else NOTHING for name in ("coverage@1", WEIGHED)]
+        ends.append(
+            [arm.name, with_interval(end["true gain"], 4, sign="+"), *moved, f"{end['entropy'].mean:.2f}", *shares]
+        )
+    widest = max((each["true J"].high - each["true J"].low) / 2 for arm in arms for each in arm.rounds)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
     return [

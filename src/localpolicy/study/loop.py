@@ -210,8 +210,8 @@ def _claim(folder: Path, config: LoopConfig) -> None:
 
 
 FIGURES = {  # of the long table -> of a round's file; a closed form, which weighs nothing, has no share
-    "J(π)": "truth", "gain": "gain", "step": "step", "JS from the round before": "js_before",
-    "JS from the first μ": "js_first", "KL from the first μ": "kl_first", "entropy": "entropy", "coverage": "coverage",
+    "true J": "truth", "true gain": "gain", "step": "step", "JS from the round before": "js_before",
+    "JS": "js_first", "KL": "kl_first", "entropy": "entropy", "coverage@1": "coverage",
     "effective share": "effective_share", "clipped share": "clipped_share",
 }  # fmt: skip
 
@@ -268,7 +268,7 @@ class Loop(Result):
 
     def summary(self) -> str:
         """Where each objective ended."""
-        ends = {arm.name: arm.last["J(π)"].mean for arm in self.trajectories}
+        ends = {arm.name: arm.last["true J"].mean for arm in self.trajectories}
         order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
         last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
         return f"{self.config.world}, {last} rounds; J at the end: {order}"

@@ -16,7 +16,7 @@ NARROW = 0.5  # of μ's coverage
 FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
 WEIGHED = "effective share"  # of the log, by the weights of training
 
-Figures = Mapping[str, Interval]  # of one round over seeds, by name
+Figures = Mapping[str, Interval]  # of one round over seeds, by name; JS and KL are from the first μ
 
 
 class Symptom(NamedTuple):
@@ -43,19 +43,19 @@ class Trajectory:
     @property
     def earned(self) -> str:
         """J at the start and at the end."""
-        return f"J {self.rounds[0]['J(π)'].mean:.4f} → {self.last['J(π)'].mean:.4f}"
+        return f"J {self.rounds[0]['true J'].mean:.4f} → {self.last['true J'].mean:.4f}"
 
     @property
     def change(self) -> str:
         """Of J, from the start to the end."""
-        return change(self.rounds[0]["J(π)"].mean, self.last["J(π)"].mean)
+        return change(self.rounds[0]["true J"].mean, self.last["true J"].mean)
 
     @cached_property
     def symptoms(self) -> list[Symptom]:
         """All signs of collapse."""
-        entropy, coverage = ([each[name].mean for each in self.rounds] for name in ("entropy", "coverage"))
+        entropy, coverage = ([each[name].mean for each in self.rounds] for name in ("entropy", "coverage@1"))
         signs = []
-        if since := _since([figures["gain"].high < 0 for figures in self.rounds]):
+        if since := _since([figures["true gain"].high < 0 for figures in self.rounds]):
             said = f"earns significantly less than the policy it started from, since round {since}"
             signs.append(Symptom("loses", since, said))
         signs += self._fell()
@@ -80,7 +80,7 @@ class Trajectory:
 
     def _fell(self) -> list[Symptom]:
         """The deepest fall of J from an earlier best, if it is larger than the intervals."""
-        values, falls = [figures["J(π)"] for figures in self.rounds], []
+        values, falls = [figures["true J"] for figures in self.rounds], []
         for low in range(2, len(values)):
             best = max(range(1, low), key=lambda number: values[number].mean)
             depth = values[best].mean - values[low].mean
@@ -96,21 +96,21 @@ class Trajectory:
 
     def summary(self) -> str:
         """It in one sentence, and what went wrong."""
-        js = self.last["JS from the first μ"].mean
+        js = self.last["JS"].mean
         wrong = " ".join(f"{sign.said[0].upper()}{sign.said[1:]}." for sign in self.symptoms)
         return f"{self.name}: {self.earned} ({self.change}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
 
     def claims(self) -> list[Claim]:
         """Did it earn more at the end, and without a sign of collapse?"""
-        gain, signs = self.last["gain"], [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
+        gain, signs = self.last["true gain"], [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
         return [
             Claim(
-                "gain", "the 95 % interval of the gain is above 0", {1: True, -1: False, 0: None}[gain.sign],
+                "true gain", "the 95 % interval of the gain is above 0", {1: True, -1: False, 0: None}[gain.sign],
                 f"{self.name} ends above the policy it started from",
                 f"{self.earned} ({self.change}) in {len(self.rounds) - 1} rounds", gain.mean, gain.low, gain.high,
             ),
             Claim(
-                "J(π), entropy, coverage", "no sign of collapse by the limits of the loop", not signs,
+                "true J, entropy, coverage@1", "no sign of collapse by the limits of the loop", not signs,
                 f"{self.name} shows no sign of collapse",
                 "; ".join(signs) or "entropy, coverage and the effective share of its weights stay in bounds",
             ),
@@ -125,7 +125,7 @@ def last_round(arms: Sequence[Trajectory]) -> int:
 def best_of(arms: Sequence[Trajectory]) -> Trajectory:
     """Who earns most in the last round; one that stopped before it is not compared with those that went on."""
     last = last_round(arms)
-    return max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["J(π)"].mean)
+    return max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["true J"].mean)
 
 
 def change(start: float, end: float) -> str:
