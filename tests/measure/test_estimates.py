@@ -155,5 +155,5 @@ def test_stars_are_the_papers():
     found = paired(np.ones(2), np.zeros(2), np.arange(2))
     marks = [replace(found, holm_p=p).stars for p in (0.2, 0.05, 0.049, 0.0099, 0.0009)]
     assert marks == ["", "", "*", "**", "***"]
-    without = replace(found, holm_p=float("nan"))  # as a value has it: its interval alone says whether it is significant
+    without = replace(found, holm_p=float("nan"))  # as a value has it: its interval alone tells
     assert [replace(without, low=low).stars for low in (0.1, -0.1, float("nan"))] == ["*", "", ""]

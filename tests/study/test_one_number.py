@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from commands import lpi
-from page_tree import parse, specs
+from page_tree import cells, parse, specs
+from shop_logs import from_markdown, measured, write_shop
 
 import localpolicy as lp
 from localpolicy.measure.divergence import beyond_floor, times_floor, two_digits
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
+from localpolicy.report import demo
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_words import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import _by
+from localpolicy.report.loop import loop_tables, write_loop
+from localpolicy.report.paper_table3 import main_table
+from localpolicy.study.arms import Study
+from localpolicy.study.loop import loop
+from localpolicy.study.measured import REFERENCE_SEEDS
+from localpolicy.study.paper_data import DataSet
+from localpolicy.study.paper_recipe import METRICS, Recipe
+from localpolicy.study.paper_tables import label_of, table3
+from localpolicy.study.settings import loop_config
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
 
@@ -255,3 +267,88 @@ def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, t
     for name, point in points.items():
         assert point["y"] == pytest.approx(decided[name], rel=1e-4), name
         assert point["x"] == pytest.approx(compare["policies"][name]["divergence"]["js"]["mean"], rel=1e-4), name
+
+
+def close(value: float) -> object:
+    return pytest.approx(value, rel=1e-4, abs=1e-6)
+
+
+def values(page, caption: str) -> dict[str, dict[str, float]]:
+    """The numbers behind the cells of a page's table."""
+    return {
+        name: {title: float(cell.attributes["data-value"]) for title, cell in row.items() if title in SHOWN}
+        for name, row in cells(page, caption).items()
+        if name != "the logging policy μ"
+    }
+
+
+SHOWN = {"J(π)": "true J", "gain": "true gain", "JS": "JS", "KL": "KL", "entropy": "entropy"}
+
+
+def test_a_loop_shows_each_figure_once(tmp_path, monkeypatch):
+    """File, page, terminal and key numbers, of the last round over seeds."""
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
+    small = {"sequences": 300, "items": 12, "dials": ("contexts=15",), "changes": ("train.epochs=1", "model.width=8")}
+    config = loop_config("bandit", objectives=("mle", "reward_weighted"), betas=(), seeds=(0, 1), **small)
+    found = loop(config, out=tmp_path / "loop", rounds=2, processes=1)
+    contents = write_loop(found, tmp_path / "loop")
+    said = json.loads((tmp_path / "loop" / "loop.json").read_text())
+    rows = {(row["policy"], row["figure"], row["round"]): row for row in said["measurements"] if row["seed"] is None}
+    page, by_round, ends = parse(tmp_path / "loop" / "report.html"), *loop_tables(found)
+    for number, (name, drawn) in enumerate(values(page, "s1-comparison").items()):
+        assert drawn == {title: rows[name, figure, 2]["mean"] for title, figure in SHOWN.items()}
+        printed = by_round.plain()[number] + ends.plain()[number]
+        truth = [rows[name, "true J", place]["mean"] for place in range(3)]
+        assert [cell.split(" ")[0] for cell in printed[1:4]] == [f"{mean:.4f}" for mean in truth]
+        assert printed[5].startswith(f"{rows[name, 'true gain', 2]['mean']:+.4f}")
+        assert printed[7].startswith(f"{rows[name, 'JS', 2]['mean']:.3f}")
+        (key,) = (number for number in contents.numbers if number.name == f"true reward of {name}")
+        assert key.value == f"{truth[-1] / truth[0] - 1:+.0%}" and f"{truth[0]:.4f} → {truth[-1]:.4f}" in key.meaning
+
+
+def test_a_demo_shows_of_its_policies_what_evaluate_shows(tmp_path, monkeypatch):
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
+    monkeypatch.setattr("localpolicy.runtime.processes.cores", lambda: 1)
+    scenario = demo.SCENARIOS["bandit"]
+    settings = {"data": {"length": 4}, "model": {"width": 8}, "train": {"epochs": 1}}
+    few = replace(scenario, sequences=600, items=20, settings=settings, arms=(*scenario.arms[:2], scenario.arms[-1]))
+    monkeypatch.setattr(demo, "SCENARIOS", {"bandit": few})
+    contents = demo.demo(out=tmp_path / "demo")
+    (section,) = json.loads((tmp_path / "demo" / "demo.json").read_text())["sections"]
+    rows = {(row["policy"], row["group"], row["figure"]): row for row in section["measurements"]}
+    page = values(parse(tmp_path / "demo" / "report.html"), "s1-comparison")
+    printed = {row[0]: row for row in demo.demo_table(contents.sections[0]).plain()}
+    runs = {each["name"]: tmp_path / "demo" / each["run"] for each in section["policies"]}
+    betas = {each["name"]: each["beta"] for each in section["policies"]}
+    second = tmp_path / "demo" / "bandit" / "runs" / few.arms[1].folder
+    for name, run in runs.items():
+        told = {title: rows[name, "all", figure]["mean"] for title, figure in SHOWN.items()}
+        assert page[name] == told
+        assert printed[name][1] == f"{told['J(π)']:.4f}" and printed[name][2].startswith(f"{told['gain']:+.4f}")
+        alone = lp.evaluate(run, against=[second], world=tmp_path / "demo" / "bandit" / "log", beta=betas[name])
+        assert (alone.truth.value, alone.truth.gain) == (close(told["J(π)"]), close(told["gain"]))
+        assert (alone.row("JS").mean, alone.row("entropy").mean) == (close(told["JS"]), close(told["entropy"]))
+        ranked = [row for (policy, group, _), row in rows.items() if policy == name and group in alone.events]
+        assert len(ranked) >= 6
+        for row in ranked:
+            assert alone.row(f"{row['group']}.{row['figure']}").mean == close(row["mean"]), row
+    best = max((each["name"] for each in section["policies"] if each["objective"].startswith("lpi")),
+               key=lambda name: rows[name, "all", "true gain"]["mean"])  # fmt: skip
+    share = rows[best, "all", "true gain"]["mean"] / section["logging_value"]["mean"]
+    assert contents.numbers[0].value == f"{share:+.0%}"
+
+
+def test_a_table_of_the_paper_shows_of_a_policy_what_evaluate_shows(tmp_path):
+    small = ("train.epochs=1", "model.width=8", "train.batch_size=32")
+    recipe = Recipe(betas=(1.0,), lambdas=(1.0,), seeds=1, policies=("mle", "sqn"), changes=small, device="cpu")
+    data = DataSet("shop", write_shop(tmp_path / "data"), "retailrocket", original=False)
+    table = table3(data, Study(data.data, tmp_path / "out", processes=1), recipe)
+    references = [tmp_path / "out" / "runs" / f"mle-seed={seed}" for seed in REFERENCE_SEEDS]
+    content, printed = table.to_dict(), from_markdown(main_table(table).markdown(), "Table 3: shop")
+    for row in table.rows:
+        alone = lp.evaluate(tmp_path / "out" / "runs" / row.seeds[0].name, against=references)
+        shown = dict(zip([*METRICS, "JS"], printed[label_of(row)], strict=False))
+        for name in (*METRICS, "JS"):
+            assert measured(content, row.key, name) == close(alone.row(name).mean), name
+            assert shown[name].rstrip("*") == f"{alone.row(name).mean:.3f}", name
+    assert table.floor["test"].mean == close(alone.divergence.floor_js.overall.mean)

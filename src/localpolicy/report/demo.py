@@ -62,15 +62,14 @@ def headline(sections: Mapping[str, Section]) -> tuple[str, list[KeyNumber]]:
     """What the best LPI policy of each world earns over the log's, and what earned more where something did."""
     shares, numbers = {}, []
     for world, section in sections.items():
-        assert section.logging_value is not None
-        logged, top, best = section.logging_value.mean, _ranked(section, GAIN)[0], _ranked(section, GAIN, "lpi")[0]
-        shares[world] = best[1] / logged
-        js = section.mean(best[0].name, "JS")
+        (top, _), (best, _) = _ranked(section, GAIN)[0], _ranked(section, GAIN, "lpi")[0]
+        shares[world] = section.true_share(best.name) or 0.0
+        js = section.mean(best.name, "JS")
         meaning = f"At JS {js:.2f} from the log (0: the same, {MOST_JS:.2f}: nothing in common)."
         if top != best:
-            js = section.mean(top[0].name, "JS")
-            meaning += f" {top[0].name} earns {top[1] / logged:+.0%}, but moves to JS {js:.2f}."
-        name = f"true reward of {best[0].name} over the log's policy, {world}"
+            js = section.mean(top.name, "JS")
+            meaning += f" {top.name} earns {section.true_share(top.name):+.0%}, but moves to JS {js:.2f}."
+        name = f"true reward of {best.name} over the log's policy, {world}"
         numbers.append(KeyNumber(f"{shares[world]:+.0%}", name, meaning))
     parts = joined(f"{share:+.0%} in the {world}" for world, share in shares.items())
     more = "earns more" if all(share > 0 for share in shares.values()) else "does not always earn more"
