@@ -114,6 +114,7 @@ def test_a_comparison_shows_the_figure_that_decides(world, tmp_path):
     found = compare([files["imitates"], files["better"]], data=data, baseline="imitates.csv")
     assert found.main == "liked@1" and found.gains["better.csv"]["liked@1"].sign == 1
     assert list(comparison_table(found).columns).count("liked@1") == 1
+    assert found.gains["better.csv"]["agreement"].sign == 1, "tested as well, so that it can be marked"
     write_comparison(found, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "liked@1" in page and "of what they rated, the item that is ranked first" in page

@@ -10,7 +10,7 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.estimate import Estimate
 from localpolicy.report.comparison_tables import comparison_table
 from localpolicy.report.page import tables_page
-from localpolicy.report.table import Cell, Mark, Table, best_cell, latex_text, number, with_error
+from localpolicy.report.table import Cell, Mark, Table, best_cell, corrected, counted, latex_text, number, with_error
 
 TABLE = Table("A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], ["a|b", "0.3"]])
 
@@ -64,6 +64,11 @@ def test_html():
     assert page.count('<tr class="under">') == page.count(f'<span class="words">{"x" * 31}') == 1
     assert '<div class="scroll" role="region" aria-labelledby="table-1" tabindex="0"' in page
     assert "p.<wbr>nDCG@20" in page
+
+
+def test_numbers_and_nouns_agree():
+    assert [counted(number, "sequence") for number in (1, 2, 2_000)] == ["1 sequence", "2 sequences", "2,000 sequences"]
+    assert corrected(1) == "" and corrected(12) == ", corrected for 12 comparisons"
 
 
 def test_all_that_are_shown_as_the_largest_lead():

@@ -345,9 +345,9 @@ def test_the_answer_says_whether_a_new_policy_is_better():
     )
     assert [number.value for number in answer.numbers] == ["+0.0500", "0.12", "40.0 %"]
     pasted = "lpi gate 'my runs/lpi' --against 'my runs/mle' --against 'my runs/mle-1'"
-    assert answer.next_step == f"Ask the gate whether to deploy lpi: {pasted}."
+    assert answer.next_step == f"Ask the gate whether to deploy lpi ({pasted})."
     dial = said(MLE, row("dial", "lpi_rl", 0.35, 0.12))[0].next_step
-    assert "lpi gate 'my runs/dial' --against" in dial and dial.endswith("--beta 0.3.")
+    assert "lpi gate 'my runs/dial' --against" in dial and dial.endswith("--beta 0.3).")
     assert found["lpi is significantly better than the second best in click nDCG@20"] is True
     assert found["lpi differs from the log by more than seed noise"] is True
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12, p=0.06))
@@ -574,6 +574,8 @@ def test_one_difference_has_one_interval(runs):
 
 def test_the_page_asks_what_the_gate_asks(comparison, section):
     """A log with propensities: the value decides, as in the gate, with the gate's estimate of it."""
+    from localpolicy.report.frontier import upright  # needs altair
+
     assert comparison.question.kind == "value" and section.main == comparison.main == "SNIPS"
     assert section.metric == "estimated reward per decision"
     gain = comparison.gains["lpi_rl-2"]["SNIPS"]
@@ -581,6 +583,8 @@ def test_the_page_asks_what_the_gate_asks(comparison, section):
     check = next(each for each in verdict.checks if each.figure == "value")
     assert gain.difference == pytest.approx(check.value, rel=1e-6)
     assert gain.low <= check.low and gain.high >= check.high, "of several comparisons"
+    without = replace(section, measurements=[row for row in section.measurements if row.figure != "true J"])
+    assert upright(without) == "SNIPS", "the chart draws what decides"
     claim = section.claims[0]
     assert claim.figure == "SNIPS" and claim.value is not None and claim.low < claim.value < claim.high and claim.n
     frame = comparison.to_arrow().to_pylist()

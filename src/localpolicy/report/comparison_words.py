@@ -201,7 +201,7 @@ def _metric_picks_truth(section: Section) -> list[Claim]:
     top = max(true, key=lambda name: section.mean(name, "true J") or 0.0)
     values = {name: section.figure(name, "true J") for name in (top, best)}
     digits = decimals([value.mean for value in values.values() if value])
-    because = "; ".join(f"{name}: J {interval_text(values[name], digits)}" for name in (top, best))
+    because = "; ".join(f"{name}: J {interval_text(values[name], digits)}" for name in dict.fromkeys((top, best)))
     claim = f"{section.metric} on the log picks the policy that earns most"
     numbers = () if (found := values[best]) is None else (found.mean, found.low, found.high)
     return [Claim("true J", LARGEST, top == best, claim, because, *numbers)]
@@ -222,7 +222,7 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     strongest = comparison.strongest
     lost = None if strongest is None else comparison.test(name, strongest, comparison.main)
     if (few := comparison.too_few) is not None:
-        sentence = f"Whether {best} is better than {base}, which imitates the log, cannot be said: {few}."
+        sentence = f"Whether {best} is better than {_base(comparison, section, ',')} cannot be said: {few}."
     elif gain is not None and gain.alike:
         sentence = f"{best} and {base} have the same {section.metric} at all {gain.n:,} {_unit(comparison)}s."
     elif strongest is not None and lost is not None and lost.sign < 0:
@@ -240,13 +240,20 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
 
 def _found(comparison: Comparison, section: Section, best: str, gain: Paired) -> str:
     """Whether the best new policy is better than what imitates the log."""
-    over, change = f"{section.baseline}, which imitates the log: {_change(section, best, gain)}", _risk(section, best)
+    over, change = f"{_base(comparison, section)}: {_change(section, best, gain)}", _risk(section, best)
     several = corrected(comparison.comparisons(comparison.main))
     if gain.sign > 0:
         return f"{best} is significantly better than {over}. {change}"
     if gain.sign < 0:
         return f"{best}{_of_several(comparison)} is significantly worse than {over}."
     return f"{best}{_of_several(comparison)} is not significantly better than {over}{several}."
+
+
+def _base(comparison: Comparison, section: Section, end: str = "") -> str:
+    """What gains are taken over, and that it imitates the log where it does."""
+    candidates = dict(zip(section.names, comparison.candidates, strict=True))
+    imitates = candidates[section.baseline].estimates_logging
+    return f"{section.baseline}, which imitates the log{end}" if imitates else section.baseline
 
 
 def _of_several(comparison: Comparison) -> str:
@@ -277,8 +284,7 @@ def _unknown(comparison: Comparison, section: Section, best: str) -> str:
         for policy in (section.baseline, best):
             if refusal := comparison.values[named[policy]].refusal:
                 return f"What {policy} would earn cannot be estimated from this log, so nothing is decided: {refusal}."
-    over = f"{section.baseline}, which imitates the log,"
-    return f"Whether {best} is better than {over} cannot be said: the findings say why."
+    return f"Whether {best} is better than {_base(comparison, section, ',')} cannot be said: the findings say why."
 
 
 def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
@@ -328,7 +334,7 @@ def _next_step(comparison: Comparison, section: Section, best: str, command: str
     weights = next(policy.weights for policy in section.policies if policy.name == best)
     several = comparison.comparisons(comparison.main) > 1 and section.main in section.gains.get(best, {})
     return sentences({
-        f"Ask the gate whether to deploy {best}{command and f': {command}'}.": True,
+        f"Ask the gate whether to deploy {best}{command and f' ({command})'}.": True,
         "It tests this one pair, so its interval is narrower than one that is corrected for several.": several,
         "Train a second mle seed first, and give it with --against: without it the noise is unknown.":
             section.floor is None,
