@@ -155,5 +155,8 @@ def test_stars_are_the_papers():
     found = paired(np.ones(2), np.zeros(2), np.arange(2))
     marks = [replace(found, holm_p=p).stars for p in (0.2, 0.05, 0.049, 0.0099, 0.0009)]
     assert marks == ["", "", "*", "**", "***"]
-    without = replace(found, holm_p=float("nan"))  # as a value has it: its interval alone tells
-    assert [replace(without, low=low).stars for low in (0.1, -0.1, float("nan"))] == ["*", "", ""]
+    # An interval alone, as of a value, has one star where it excludes 0; turned, it excludes 0 on the other side.
+    value = replace(found, holm_p=float("nan"), low=0.1, high=1.9)
+    assert [value.stars, (-value).stars, replace(value, low=-0.1).stars] == ["*", "*", ""]
+    assert replace(value, low=float("nan"), high=float("nan")).stars == "", "one sequence tells nothing"
+    assert ((-value).difference, (-value).low, (-value).high) == (-found.difference, -1.9, -0.1)

@@ -12,11 +12,14 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from measured import holm, scores
 from page_tree import cells, parse, specs
+from pyarrow import csv
 
 from localpolicy.cli.main import main
+from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import VALUE, Comparison
@@ -611,3 +614,27 @@ def test_findings_are_about_the_policy_that_is_meant(comparison):
     differs = replace(noted, differences=("mle-1 was trained on other data",))
     (claim,) = (each for each in comparison_section(differs, samples=False).claims if each.figure == "settings")
     assert claim.because == "mle-1 was trained on other data"
+
+
+@pytest.mark.parametrize(
+    ("worth", "kind", "words"),
+    [
+        ({"view": 1.0, "buy": 1.0}, "nothing", "Nothing to decide: all events are worth the same"),
+        ({"view": 0.2, "buy": 1.0}, "rewards", "whether to deploy it is for the gate to say."),
+    ],
+)
+def test_a_comparison_asks_the_logs_own_question(tmp_path, worth, kind, words):
+    """Two files of lists on one small log, read at two prices: the same ranks, another answer."""
+    rng = np.random.default_rng(0)
+    with writing(tmp_path / "data", kind="interactions", events=[*worth], rewards=worth) as store:
+        for split in ("train", "validation", "test"):
+            item, event = rng.integers(0, 8, 400), rng.integers(0, 2, 400)
+            reward = np.array([*worth.values()])[event]
+            store.splits[split].append(np.full(100, 4), {"item": item, "event": event, "reward": reward})
+        store.write_items(np.arange(8), np.full(8, 50))
+    for name, probability in (("old", np.full(8, 0.125)), ("new", np.arange(1, 9) / 36)):
+        csv.write_csv(pa.table({"item_id": np.arange(8), "probability": probability}), tmp_path / f"{name}.csv")
+    found = compare([tmp_path / "old.csv", tmp_path / "new.csv"], data=tmp_path / "data", baseline="old.csv")
+    assert found.question.kind == kind and found.rivals == ["new.csv"] and found.main != VALUE
+    answer = comparison_headline(found, comparison_section(found, samples=False))
+    assert words in answer.verdict and "imitates the log" not in answer.verdict
