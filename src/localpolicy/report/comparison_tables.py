@@ -116,7 +116,6 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
     ranks = next((figure for figure in shown if figure in gained and figure not in (VALUE, TRUE_GAIN)), "")
     untested = [column.title for figure, column in shown.items() if figure not in (*gained, "true J")]
     made = {figure: corrected(count) for figure, count in section.corrected.items()}
-
     return sentences({
         "Intervals of 95 %; a figure without one is exact.": True,
         f"Gain: ▲ significantly better, ▼ significantly worse than the logging policy{made.get(TRUE_GAIN, '')}.":
@@ -128,8 +127,8 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
         f"{'At the other figures' if VALUE in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
         f"than {section.baseline or 'the reference'}; paired t-test by sequence{made.get(ranks, '')} (Holm).": ranks,
         f"Not tested: {untested and joined(untested)}.": untested and gained,
-        f"Marks of {', '.join(section.likeliest)} are of the weights of the best held-out likelihood, not of the "
-        "figures beside them: their epochs were chosen by another figure, which raises that figure.": section.likeliest,
+        f"Marks of {', '.join(section.likeliest)}{', but for the value,' if VALUE in gained else ''} are of the "
+        "weights of the best held-out likelihood, not of the figures beside them: their epochs were chosen by another figure, which raises that figure.": section.likeliest,
         "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,
         "≈!: within seed noise by JS, but its ranking differs significantly. JS compares whole distributions; it "
         "hardly sees the order of the first few items. Read it beside the metrics and the likelihood.":

@@ -67,24 +67,15 @@ def _interval(test: Paired, count: int) -> str:
 
 
 def _is_better(comparison: Comparison, section: Section) -> Claim:
-    called, order, main, rule = (
-        _called(comparison, section),
-        comparison.order(comparison.main),
-        comparison.main,
-        _rule(comparison),
-    )
-    if len(order) < 2:
-        best = called[order[0]] if order else "the best"
-        why = (
-            "there is no second policy"
-            if len(called) < 2
-            else "the log carries the estimate of fewer than two policies"
-        )
-        return Claim(main, rule, None, f"{best} is significantly better than the second best in {section.metric}", why)
-    best, second = (called[name] for name in order[:2])
-    claim, lead = f"{best} is significantly better than the second best in {section.metric}", comparison.leads.get(main)
+    called, main, rule = _called(comparison, section), comparison.main, _rule(comparison)
+    best, second, *_ = (*(called[name] for name in comparison.order(main)), "", "")
+    claim = f"{best or 'the best'} is significantly better than the second best in {section.metric}"
+    lead = comparison.leads.get(main)
     if lead is None:
-        return Claim(main, rule, None, claim, f"it cannot be compared with {second}: the notes say why")
+        why = f"it cannot be compared with {second}: the notes say why"
+        if not second:
+            why = "there is no second policy" if len(called) < 2 else "the log says too little of the others"
+        return Claim(main, rule, None, claim, why)
     test, count = lead.test, comparison.comparisons(main)
     p = "" if math.isnan(test.holm_p) else f"; p = {test.holm_p:.2g}, corrected alike"
     because = f"{test.difference:+.4f} over {second}, {_interval(test, count)}{p}; {counted(test.n, _unit(comparison))}"
@@ -240,10 +231,10 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
 
 def _found(comparison: Comparison, section: Section, best: str, gain: Paired) -> str:
     """Whether the best new policy is better than what imitates the log."""
-    over, change = f"{_base(comparison, section)}: {_change(section, best, gain)}", _risk(section, best)
+    over = f"{_base(comparison, section)}: {_change(section, best, gain)}"
     several = corrected(comparison.comparisons(comparison.main))
     if gain.sign > 0:
-        return f"{best} is significantly better than {over}. {change}"
+        return f"{best} is significantly better than {over}. {_risk(section, best)}"
     if gain.sign < 0:
         return f"{best}{_of_several(comparison)} is significantly worse than {over}."
     return f"{best}{_of_several(comparison)} is not significantly better than {over}{several}."
