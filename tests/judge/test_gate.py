@@ -97,6 +97,12 @@ def test_the_next_step_follows_the_check_that_could_not_tell():
     copy = step("reward per answer", 900, stays=True)
     assert copy.startswith("Keep what is deployed") and "would test a copy" in copy
     assert "Train for longer" in step("training", stays=True)
+    unfit = claims.check("reference fit", "cannot tell", "", plain="it learned nothing")
+    unsure = verdict_of("cannot tell", needed=900)
+    both = next_step(replace(unsure, checks=[*unsure.checks, unfit]))
+    assert both.startswith("Collect more") and both.endswith(
+        "Train the estimates of the log for longer, and ask again."
+    )
 
 
 def test_a_figure_below_0_has_a_smallest_gain_too():

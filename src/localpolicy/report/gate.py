@@ -17,13 +17,14 @@ NEXT = {
     "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
 }
 ONLINE = "Test online."
+PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
 MORE = "Collect more of the log (the answer says how much would tell), or test online."
 OPEN = {  # what to do where a check cannot tell, and more of the log would not help
     "order": "Prepare the log with its times, and ask again.",
     "training": "Train for longer (more minutes), and ask again.",
     "value": "Keep what is deployed, or take a larger β, which stays nearer to the log, and ask again.",
-    "reward per answer": "Log with what probability each item was shown (propensities), or test online.",
-    "worth and number of answers": "Log with what probability each item was shown (propensities), or test online.",
+    "reward per answer": PROPENSITIES,
+    "worth and number of answers": PROPENSITIES,
     "baselines": "Test both online.",
     "divergence": "Hold out more sequences, or raise the budget (rule max_js).",
     "divergence over floor": "Give a second mle run of another seed with --against, and ask again.",
@@ -48,8 +49,8 @@ NAMES = {
 }
 MEANINGS = {
     "reward per answer": "How much more would come of items that people had not met, had it chosen them (weights π/μ̂).",
-    "worth and number of answers": "The relative change in what an answer is worth, and that in nDCG@20, which guesses "
-    "how many answers there would be, added.",
+    "worth and number of answers": "The relative change in what an answer is worth, plus that in nDCG@20, which stands "
+    "for how many answers there would be.",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what {against}.",
     "divergence": f"{JS_SCALE} The further, the riskier.",
@@ -76,17 +77,18 @@ def _unit(verdict: Gate) -> str:
 
 
 def next_step(verdict: Gate) -> str:
-    """What to do now: it follows the check that said no, or the first that could not tell."""
+    """What to do now: it follows the check that said no, or the first two that could not tell."""
     instead = next((check.instead for check in verdict.checks if check.instead), None)
     if instead is not None:
         name = instead.replace(" ", "-").lower()
         saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
         return INSTEAD.format(instead, saves)
     if verdict.answer == "cannot tell":
-        unsure = [check for check in verdict.checks if check.outcome == "cannot tell"]
+        unsure = [check for check in verdict.checks if check.outcome == "cannot tell" and check.plain]
         if verdict.stays and unsure[0].figure not in ("order", "training"):
             return STAYS
-        return MORE if any(check.needed is not None for check in unsure) else OPEN.get(unsure[0].figure, ONLINE)
+        steps = [OPEN.get(check.figure, ONLINE) if check.needed is None else MORE for check in unsure]
+        return " ".join(list(dict.fromkeys(steps))[:2])
     failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
     return " ".join([NEXT[verdict.answer], *remedies])
