@@ -167,6 +167,24 @@ def test_a_deploy_names_what_falls_unasked():
     assert said(lower, lost).endswith("it ranks what people took lower, and it ranks view events lower.")
 
 
+@pytest.mark.parametrize(
+    ("improvement", "said"),
+    [
+        ({"beta": 0.3, "chosen_by": "spread", "said": None}, "β = 0.3, set to the spread of the critic's advantages."),
+        (
+            {"beta": 0.3, "chosen_by": "value by logged propensities", "said": None},
+            "β = 0.3, chosen by the estimated reward, from logged propensities.",
+        ),
+        ({"beta": 0.3, "chosen_by": "spread", "said": "It stays."}, "It stays."),
+    ],
+)
+def test_how_beta_was_found_is_a_sentence(improvement, said):
+    """Before: "β = 0.3, by spread", "by value by logged propensities"."""
+    run = SimpleNamespace(manifest={"improvement": improvement})
+    assert GoResult(None, None, None, run, None, None).said == said
+    assert GoResult(None, None, None, SimpleNamespace(manifest={}), None, None).said is None
+
+
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv")
     lpi("prepare", "events", tmp_path / "shop.csv", "--out", tmp_path / "data", "--columns",
