@@ -31,8 +31,8 @@ OPEN = {  # what to do where a check cannot tell, and more of the log would not 
     "reference fit": "Train the estimates of the log for longer, and ask again.",
 }
 STAYS = (
-    "Keep what is deployed. The new policy is the estimate of the log, so a test online would test a copy: log more "
-    "rewards, or with what probability each item was shown (propensities), and train again."
+    "Keep what is deployed. The new policy is an estimate of the log, so a test online would test a copy of what wrote "
+    "it: collect more of the log, and train again."
 )
 REMEDY = {  # by the check that said no
     "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
