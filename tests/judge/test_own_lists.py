@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
+from gate_examples import small_config
 from measured import evaluate_policy
 
 from localpolicy.data.prepare import prepare
@@ -20,6 +21,7 @@ from localpolicy.model.recorded import read_recorded
 from localpolicy.report.comparison import write_comparison
 from localpolicy.runs.baselines import fit_baseline, load_baseline
 from localpolicy.runs.run import Run
+from localpolicy.training.train import train
 
 
 def write_lists(path, rows, names):
@@ -86,6 +88,19 @@ def test_ones_own_lists_are_whose_they_say_and_all_are_measured_on_the_same_peop
         gate(place / "mle0", against=[place / "mle1"], rules={"min_gian": 1}, data=data)
     with pytest.raises(ConfigError, match="expected a run.*got a value of type int"):
         compare([place / "mle0", 7], data=data)
+
+
+def test_lists_are_judged_on_the_windows_of_the_trained_run_beside_them(place, tmp_path):
+    """Before, the gate took the default window where the candidate was a file, and compare that of the run."""
+    data = Prepared(place / "data")
+    config = small_config().with_changes(["data.length=2", "train.min_history=2"])
+    short = train(data, out=tmp_path / "short", config=config)
+    frame = pa.Table.from_pylist(perfect_lists(data, range(len(data["test"]))))
+    judged = gate(frame, against=[short], rules={"baselines": False}, data=data)
+    compared = compare([frame, short], data=data, baselines=False)["own lists"]
+    assert judged.evaluation.settings["length"] == compared.settings["length"] == 2
+    assert judged.evaluation.settings["min_history"] == compared.settings["min_history"] == 2
+    np.testing.assert_array_equal(judged.evaluation.scores.rank, compared.scores.rank)
 
 
 def test_lists_whose_owners_are_not_said_are_refused_and_a_rank_beats_a_score(place, tmp_path):

@@ -44,16 +44,16 @@ class Bench:
     @classmethod
     def of(
         cls, runs: Sequence[RunLike], data: Prepared | Path | str | None,
-        config: EvaluateConfig | Mapping[str, Any] | None, *, baselines: bool, trained: bool = False,
-        beta: float | None = None, rules: OverlapRules | None = None, device: str = "auto",
+        config: EvaluateConfig | Mapping[str, Any] | None, *, baselines: bool, beta: float | None = None,
+        rules: OverlapRules | None = None, device: str = "auto",
     ) -> Bench:  # fmt: skip
-        """Open the runs, the first at `beta`. It says how sequences are cut; with `trained`, the first trained one."""
+        """Open the runs, the first at `beta`. The first that was trained says how sequences are cut."""
         prepared, opened = open_all(
             [as_run(run) for run in runs], data, split=settings_of(config).split, beta=beta,
             taken=BASELINES if baselines else (), device=device,
         )  # fmt: skip
         # A file of lists and a simple baseline know nothing of windows.
-        first = next((each for each in opened if each.facts or not trained), opened[0])
+        first = next((each for each in opened if each.facts), opened[0])
         # One r̂ for all: a difference in value must be the policies', not their critics'.
         alike = {"window": window_of(first), "values": ItemMeans.fit(prepared), "rules": rules}
         alike["people"] = people_of(each.policy for each in opened)

@@ -71,7 +71,7 @@ def compare(
         raise RunError("nothing to compare: name at least one run.")
     folders, named = ([run.folder.resolve() for run in these] for these in (compared, others))
     extra = [run for run, folder in zip(others, named, strict=True) if folder not in folders]
-    bench = Bench.of([*compared, *extra], data, config, baselines=baselines, trained=True, device=device)
+    bench = Bench.of([*compared, *extra], data, config, baselines=baselines, device=device)
     prepared, every, settings = bench.data, bench.opened, bench.config
     candidates, references = every[: len(compared)], every[len(compared) :]
     references += [each for folder, each in zip(folders, candidates, strict=True) if folder in named]
