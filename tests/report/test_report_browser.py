@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from chromium import BINARY, Browser
 from page_tree import parse, specs
-from report_examples import bandit, store
+from report_examples import bandit, exact, row, section_of, store
 
-from localpolicy.report.contents import Section
+from localpolicy.report.contents import Contents, Section
+from localpolicy.report.page import write_report
 from localpolicy.report.table import Table
 
 pytestmark = pytest.mark.skipif(BINARY is None, reason="Chromium is not installed")
@@ -131,6 +132,14 @@ def test_the_page_is_no_wider_than_the_window(width: int, browser: Browser) -> N
     assert browser.run("document.documentElement.scrollWidth") == width
 
 
+def test_on_a_desk_no_table_begins_left_of_its_heading(browser: Browser) -> None:
+    browser.call("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)
+    lefts = "[...document.querySelectorAll('main .scroll')].map(one => one.getBoundingClientRect().left)"
+    heading = browser.run("document.querySelector('main h2').getBoundingClientRect().left")
+    assert min(browser.run(lefts)) >= heading
+    assert browser.run("document.documentElement.scrollWidth") == 1400
+
+
 def test_paper_shows_the_facts(browser: Browser) -> None:
     browser.run("window.dispatchEvent(new Event('beforeprint'))")
     assert browser.run("[...document.querySelectorAll('details.facts')].every(block => block.open)")
@@ -183,3 +192,16 @@ def test_a_notebooks_table_begins_where_its_cell_does(tmp_path: Path) -> None:
             browser.run(f"document.querySelector('#cell').style.width = '{width}px'")
             assert browser.run("document.querySelector('.scroll').scrollWidth") <= width
         browser.picture(tmp_path / "cell.png")
+
+
+def test_where_room_is_scarce_the_judged_policy_has_its_name(tmp_path: Path, extra: None) -> None:
+    """At 400 pixels twenty points crowd each other: a trained policy is named before baselines."""
+    crowd = [row(f"baseline {place}", "mle", truth=exact(0.3 + place / 1e4), js=exact(0.1)) for place in range(20)]
+    crowd.append(row("far away", "ips", truth=exact(0.9), js=exact(0.6)))
+    judged = [row("the judged one", "lpi_rl", truth=exact(0.301), js=exact(0.1), run="run")]
+    section = section_of("Crowd", "", [*crowd, *judged])
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(write_report(Contents("", "", [section]), tmp_path / "page.html"), width=400)
+        browser.until("document.querySelector('#s1-frontier svg') !== null")
+        shown = browser.run(f"{VISIBLE.format('s1')}.map(name => name.textContent)")
+    assert "the judged one" in shown and len(shown) < len(crowd)

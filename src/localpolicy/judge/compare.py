@@ -35,7 +35,7 @@ def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Seq
             known = [f"{each}.{metric_name}" for each in groups for metric_name in metrics]
             raise ConfigError(
                 f"columns: expected an event (or all, repeat, new), a dot and a metric, got '{column}'"
-                f"{nearest(column, known)}"
+                f"{nearest(group, groups) if group else nearest(column, known)}"
             )
         metric(name)  # raises where there is none
 

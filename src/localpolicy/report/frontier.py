@@ -38,6 +38,12 @@ def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart
     if not shown:
         return None
     digits_y, digits_x = decimals([y.mean for _, y, _ in shown]), decimals([x.mean for _, _, x in shown])
+    # Where there is little room, names go first to policies that were trained to be judged, then to the best.
+    order = sorted(
+        shown,
+        key=lambda one: (one[0].policy.run is None, one[0].policy.name == section.baseline, -one[1].mean),
+    )
+    places = {each.policy.name: place for place, (each, _, _) in enumerate(order)}
     betas = defaultdict[str, set[float]](set)
     for each, _, _ in shown:
         betas[each.policy.objective] |= {float(each.policy.beta)} if each.policy.beta else set()
@@ -45,6 +51,7 @@ def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart
         {
             "policy": each.policy.name,
             "label": shortened(each.policy.name),
+            "place": places[each.policy.name],
             "objective": each.policy.objective,
             "beta": each.policy.beta,
             "dial": bool(each.policy.beta) and len(betas[each.policy.objective]) > 1,

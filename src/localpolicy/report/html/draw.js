@@ -16,7 +16,7 @@
     names.from = { data: "points_marks" };
     names.encode = { enter: { text: { field: "datum.label" }, fill: names.encode.update.fill, fontSize: { value: 12 } } };
     names.transform = [
-      { type: "label", size: { signal: "[max(width, 1), max(height, 1)]" }, anchor: distances.flatMap(() => anchors), offset: distances.flatMap((far) => anchors.map(() => far)), avoidBaseMark: true, avoidMarks: avoid },
+      { type: "label", sort: { field: "datum.datum.place" }, size: { signal: "[max(width, 1), max(height, 1)]" }, anchor: distances.flatMap(() => anchors), offset: distances.flatMap((far) => anchors.map(() => far)), avoidBaseMark: true, avoidMarks: avoid },
     ];
     vega.marks = [...vega.marks.filter((mark) => mark !== names), names];
     return vega;
