@@ -11,6 +11,7 @@ import pytest
 from localpolicy.errors import DataError
 from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, decisions, effective_sample, overlap
 from localpolicy.measure.estimators import (
+    ESTIMATORS,
     Bounds,
     contributions,
     direct,
@@ -64,6 +65,19 @@ def logs(world, target):
     rng = np.random.default_rng(0)
     model = np.clip(world.reward + 0.3 * rng.standard_normal(world.reward.shape), 0, 1)
     return [draw(world, target, rng, model=model) for _ in range(LOGS)], model
+
+
+def test_an_estimator_says_itself_what_it_needs_and_gives(logs, monkeypatch):
+    """Its leverage and its interval were read off its name."""
+    log = logs[0][0]
+    for own, known in (("OWN", "SNIPS"), ("OTHER", "DM")):
+        monkeypatch.setitem(ESTIMATORS, own, ESTIMATORS[known])
+    assert np.array_equal(contributions(log, "own").leverage, contributions(log, "snips").leverage)
+    assert not np.array_equal(contributions(log, "own").leverage, contributions(log, "ips").leverage)
+    found = off_policy(log).estimates
+    assert found["OWN"] == found["SNIPS"] and found["OTHER"].value == found["DM"].value
+    assert found["OTHER"].intervals == {} and math.isnan(found["OTHER"].se), "its error is the reward model's"
+    assert not ESTIMATORS["DR"].applies(log._replace(value_expected=None))
 
 
 @pytest.mark.parametrize("estimator", [importance, doubly_robust])
