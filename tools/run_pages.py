@@ -63,6 +63,7 @@ class Shell:
             (programs / name).chmod(0o755)
         self.environment = {
             **os.environ,
+            "COLUMNS": str(WIDTH),
             "OMP_NUM_THREADS": "1",
             "PATH": f"{programs}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT / "src"),

@@ -212,7 +212,7 @@ def test_a_stream_that_takes_nothing_is_told(tmp_path):
     reads, writes = os.pipe()
     os.close(reads)
     try:
-        with pytest.raises(WriteError, match="whoever read it is gone"):
+        with pytest.raises(WriteError, match="its reader has closed it"):
             write_text(Path(f"/dev/fd/{writes}"), "x")
     finally:
         os.close(writes)

@@ -253,7 +253,7 @@ def _comparison_note(comparison: Comparison) -> str:
         f"Value: what a policy would earn {_unit(comparison)}, estimated from the log's propensities; {NOTHING}: "
         "the log says too little of it.": VALUE in comparison.figures,
         "Stars: the largest against the second largest, paired t-test by sequence"
-        f"{corrected(comparison.comparisons(ranks))} , by Holm's method {STARS}.": ranks,
+        f"{corrected(comparison.comparisons(ranks))}, by Holm's method {STARS}.": ranks,
         f"At the value one star: the 95 % interval{corrected(comparison.comparisons(VALUE))}, excludes 0.":
             VALUE in comparison.leads,
         f"JS against {', '.join(names)} (noise floor {floor}).": names,

@@ -149,9 +149,9 @@ def run_table(run: Run) -> Table:
         *((title, f"{last['weights'][name]:.1%}") for name, title in WEIGHED.items() if name in last["weights"]),
         *_improvement(manifest.get("improvement")),
         *_beginnings(manifest),
-        ("sha256 of policy.safetensors", manifest["policy_sha256"]),
     ]
-    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], rows)
+    digest = f"sha256 of policy.safetensors: {manifest['policy_sha256']}"  # below: in a cell it would be broken
+    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], rows, digest)
 
 
 def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
