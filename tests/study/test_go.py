@@ -159,8 +159,10 @@ def test_a_deploy_names_what_falls_unasked():
     def said(*checks: Claim) -> str:
         return Gate([value, *checks], SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules()).sentence
 
-    assert said(far).endswith("its estimated reward is higher, and all checks passed.")
-    assert said(lost).endswith("and all checks passed. Known, but not asked: it ranks view events lower.")
+    assert said(far).endswith("its estimated reward is higher, and every check that was asked passed.")
+    assert said(lost).endswith(
+        "and every check that was asked passed. Known, but not asked: it ranks view events lower."
+    )
     lower = replace(lost, figure="gain", plain="it ranks what people took lower")
     assert "not asked: it ranks what people took lower." in said(lower)
     assert "not asked" not in said(replace(lower, high=0.1))

@@ -196,7 +196,7 @@ def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRu
 # ---------------------------------------------------------------------- what the gate says
 
 Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
-PASSED = "all checks passed"
+PASSED = "every check that was asked passed"
 DECIDING = ("gain", "value", "reward per answer")  # checks of which the first says whether it is better
 BY_RULE = Question("metric", "the rules name the figure")
 
