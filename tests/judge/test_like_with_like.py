@@ -18,7 +18,8 @@ from localpolicy.judge.gate_ranks import gain_check
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.newer_catalogue import on_data
-from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runs.folder import LIKELIEST
+from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed
 from localpolicy.training.train import train
 

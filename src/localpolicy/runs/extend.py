@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 from localpolicy.model.extension import Extension
 from localpolicy.model.policy import Policy
 from localpolicy.model.weights import load_weights, save_weights, without_features
-from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runs.folder import LIKELIEST
+from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied, whole_folder
 

@@ -1,54 +1,26 @@
-"""A run folder: what `train` writes and everything else reads.
-
-config.yaml          the whole configuration, resolved
-policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
-likeliest.safetensors  the weights of the epoch with the best held-out likelihood, where another figure selected
-last.safetensors     the weights of the last epoch
-metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
-manifest.json        written last: a run without it is not finished; holds the digests of all files above
-checkpoint/          while training; so is .lock, which keeps other processes from training into this folder
-"""
+"""A run as users meet it: what was trained, how it was selected, and its policy."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import platform
-import resource
-import shutil
-import sys
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
-import yaml
-from pydantic import BaseModel, ValidationError
 from torch import nn
 
-from localpolicy import __version__
 from localpolicy.catalogue.shards import Shard
-from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
-from localpolicy.runtime.files import (
-    read_json,
-    read_sealed,
-    read_text,
-    read_yaml,
-    sealed,
-    sha256,
-    write_json,
-    write_text,
-)
-from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runs.folder import LIKELIEST, RunFolder
+from localpolicy.runtime.files import read_json, read_yaml
 
 # The figure that every run is also kept by, so that two runs always have one in common; on a sparse log it has ranking
 # beside it (see `training.selection.imitation`).
@@ -56,30 +28,10 @@ LIKELIHOOD = "logp"
 PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 IMITATION = f"{LIKELIHOOD} + 3*all.nDCG@20"
 BY_LIKELIHOOD = (LIKELIHOOD, IMITATION)
-LIKELIEST = "likeliest.safetensors"
-# Before one of these is opened, its digest is compared.
-FILES = (
-    "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
-)  # fmt: skip
-FOLDERS = ("evaluation", "tensorboard", "checkpoint", "stages")
-SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can go on
 
 
-class Recorded(BaseModel):
-    """What every manifest holds."""
-
-    objective: str
-    seed: int | None  # a baseline has none
-    data: dict[str, Any]
-    selected: dict[str, Any]
-    policy_sha256: str
-
-
-class Run(Result):
+class Run(RunFolder, Result):
     """A run on disk, finished or not."""
-
-    def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
 
     def summary(self) -> str:
         """What was trained, and how well it did on validation."""
@@ -120,45 +72,6 @@ class Run(Result):
     def to_arrow(self) -> pa.Table:
         """One row per validation: epoch, step, and every figure as a column (`validation.AR@1`)."""
         return pa.Table.from_pylist([dict(_flat(line)) for line in self.metrics()])
-
-    @property
-    def finished(self) -> bool:
-        """Whether training came to its end."""
-        return (self.folder / "manifest.json").exists()
-
-    @property
-    def started(self) -> bool:
-        """Whether training has begun in this folder."""
-        return (self.folder / "config.yaml").exists()
-
-    @property
-    def saved(self) -> bool:
-        """Whether there is anything to go on from: a checkpoint, or a stage or run that is done."""
-        return any(any(self.folder.glob(f"{where}{name}")) for where in ("", "stages/*/") for name in SAVED)
-
-    @property
-    def stages(self) -> Path:
-        """Where the towers of a closed form are trained, each a run of its own, until it is finished."""
-        return self.folder / "stages"
-
-    @property
-    def manifest(self) -> dict[str, Any]:
-        """Data digest, versions, seed, timing, selection."""
-        if not self.finished:
-            what = (
-                "has not finished training; go on with --resume"
-                if self.started
-                else "is not a run; 'lpi train' makes one"
-            )
-            raise RunError(f"{self.folder} {what}.")
-        content = read_sealed(self.folder / "manifest.json")
-        if isinstance(content, dict) and content.keys() >= Recorded.model_fields.keys():
-            with suppress(ValidationError):
-                Recorded.model_validate(content)
-                return content
-        if isinstance(content, dict) and "counts" in content:
-            raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")
-        raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
 
     @property
     def kept_by(self) -> str:
@@ -263,103 +176,10 @@ class Run(Result):
 
         return embeddings(self, out)
 
-    def verify(self) -> list[str]:
-        """Read every file that decides a result and compare its digest; gives their names."""
-        digests = self._digests()
-        self.refuse_altered(*digests)
-        return list(digests)
-
-    def _digests(self) -> dict[str, str]:
-        """By name, as they were when training ended. A run of an earlier version knows that of its weights alone."""
-        manifest = self.manifest  # refuses a run that is not finished
-        recorded = manifest.get("files", {})
-        if not isinstance(recorded, dict):
-            raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
-        known = {name: str(recorded[name]) for name in FILES if name in recorded}
-        return {**known, "policy.safetensors": str(manifest["policy_sha256"])}
-
-    def refuse_altered(self, *names: str) -> None:
-        """Raise where one of its files is missing, or other than training left it. Before any of them is opened."""
-        digests = self._digests()
-        for name in names:
-            path = self.folder / name
-            if not path.is_file():
-                raise RunError(f"{path} is missing: the run is damaged. Bring it back, or train again.")
-            if name in digests and sha256(path) != digests[name]:
-                raise RunError(f"{path} was altered (its digest differs). Bring it back, or train again.")
-
-    def metrics(self) -> list[dict[str, Any]]:
-        """One entry per validation."""
-        if self.finished:
-            self.refuse_altered("metrics.jsonl")
-        try:
-            return [json.loads(line) for line in self._metric_lines()]
-        except json.JSONDecodeError as error:
-            raise RunError(f"{self.folder / 'metrics.jsonl'} was altered: a line is no JSON ({error}).") from None
-
-    def _metric_lines(self) -> list[str]:
-        path = self.folder / "metrics.jsonl"
-        return read_text(path).splitlines() if path.exists() else []
-
     def selected_metrics(self) -> dict[str, Any]:
         """The entry of the weights that were kept."""
         step = self.manifest["selected"]["step"]
         return next(line for line in self.metrics() if line["step"] == step)
-
-    def write_config(self, config: Config) -> None:
-        """Write the configuration."""
-        write_text(self.folder / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
-
-    def append_metrics(self, line: dict[str, Any]) -> None:
-        """Append one line to metrics.jsonl."""
-        path = self.folder / "metrics.jsonl"
-        with told_when_full(path), path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def keep_metric_lines(self, count: int) -> None:
-        """Keep the first `count` lines: those after the checkpoint come again, and the last may be half a line."""
-        lines = self._metric_lines()[:count]
-        write_text(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
-
-    def clear(self) -> None:
-        """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
-        self.refuse_others()
-        for name in ("manifest.json", *FILES):
-            (self.folder / name).unlink(missing_ok=True)
-        for name in FOLDERS:
-            shutil.rmtree(self.folder / name, ignore_errors=True)
-
-    def refuse_others(self) -> None:
-        """Raise where a file with the name of one of ours is of something else: a data set, an export, a project."""
-        for name, read in (("manifest.json", read_json), ("config.yaml", read_yaml)):
-            if not (self.folder / name).exists():
-                continue
-            try:
-                content = read(self.folder / name)
-            except DataError:
-                return  # cut short or altered: what a run may leave, and what else is there says no more
-            if not isinstance(content, dict) or "objective" not in content:
-                raise RunError(
-                    f"{self.folder} is not replaced: its {name} is not a run's, but a data set's or yours. Choose "
-                    "another folder."
-                )
-
-    def finish(self, content: dict[str, Any]) -> None:
-        """Write the manifest: from now on the run is whole."""
-        files = {name: sha256(self.folder / name) for name in FILES if (self.folder / name).exists()}
-        manifest = {
-            **content,
-            "peak_memory_bytes": _peak_memory(),
-            "policy_sha256": files["policy.safetensors"],
-            "files": files,
-            "versions": {
-                "localpolicy": __version__,
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "numpy": numpy.__version__,
-            },
-        }
-        write_json(self.folder / "manifest.json", sealed(manifest))
 
 
 def _rule(by: str, figures: Mapping[str, float], *, half: bool) -> str:
@@ -375,8 +195,3 @@ def _flat(content: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]
             yield from _flat(value, f"{before}{name}.")
         else:
             yield f"{before}{name}", value
-
-
-def _peak_memory() -> int:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -30,7 +30,8 @@ from localpolicy.model.policy import Origin, Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.lpi import ClosedForm
-from localpolicy.runs.run import LIKELIEST, Run
+from localpolicy.runs.folder import LIKELIEST
+from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, sha256
 from localpolicy.training.choice import Choice, choose
 from localpolicy.training.critic_quality import CriticError, fit_plain, read_decisions

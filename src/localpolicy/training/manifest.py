@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from localpolicy.runs.run import LIKELIEST
+from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runtime.files import sha256
 from localpolicy.training.checkpoint import Progress
 

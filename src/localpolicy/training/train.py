@@ -18,7 +18,8 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.auto import sentence
 from localpolicy.runs.baselines import BaselineRun, baseline_called, fit_baseline
 from localpolicy.runs.config import Config, config_of
-from localpolicy.runs.run import FOLDERS, Run
+from localpolicy.runs.folder import FOLDERS
+from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
 from localpolicy.runtime.ranks import joined
 from localpolicy.training.checks import check_estimator, check_features, check_history, check_settings

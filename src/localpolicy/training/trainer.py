@@ -24,7 +24,8 @@ from localpolicy.errors import Stopped
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Origin, Policy
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import LIKELIEST, LIKELIHOOD, Run
+from localpolicy.runs.folder import LIKELIEST
+from localpolicy.runs.run import LIKELIHOOD, Run
 from localpolicy.runtime.devices import keep_freed_memory
 from localpolicy.runtime.interrupt import stop_asked_for
 from localpolicy.runtime.progress import EPOCH_LINES

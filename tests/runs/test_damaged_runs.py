@@ -14,7 +14,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, RunError
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import FILES, LIKELIEST, Run
+from localpolicy.runs.folder import FILES, LIKELIEST
+from localpolicy.runs.run import Run
 from localpolicy.runtime.files import SEAL, sealed, sha256
 from localpolicy.training.train import train
 
