@@ -27,7 +27,6 @@ import torch
 from collect import command_line, show
 
 from localpolicy import go
-from localpolicy.judge.gate import THE_LOG
 from localpolicy.measure.truth import batch_of_arrays, true_value
 from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
@@ -66,7 +65,7 @@ def simulated(world: str, sequences: int, *dials: str, interactions: bool = Fals
         def earned(result: GoResult) -> tuple[float, float, float]:
             assert result.verdict is not None
             new = true_value(result.chosen.policy(), built, episodes=EPISODES)
-            if result.verdict.deployed is None or THE_LOG in result.plan.by_log:
+            if result.verdict.deployed is None:
                 return new.value, new.logging, new.gain_se
             old = true_value(_first_estimate(result), built, episodes=EPISODES)
             return new.value, old.value, float(np.hypot(new.gain_se, old.gain_se))

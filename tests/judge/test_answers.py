@@ -13,7 +13,7 @@ from measured import log as small_log
 
 from localpolicy.catalogue.logits import DenseLogits, Logits
 from localpolicy.data.batches import WindowConfig
-from localpolicy.judge.claims import Claim, Gate, GateRules, check
+from localpolicy.judge.claims import UNJUDGED, Claim, Gate, GateRules, check
 from localpolicy.judge.gate_answers import (
     BOTH,
     NAME,
@@ -112,12 +112,12 @@ def test_worth_and_number_of_answers_decide_together():
     unweighted = judged(policy("new", dearer, reward), None)
     blind = answers_checks(unweighted, judged(old, None), GAIN, RULES)
     assert [each.outcome for each in blind] == ["cannot tell", "not asked"] and "give an mle run" in blind[0].because
-    assert baselines_by_answers(unweighted, [unweighted], RULES).outcome == "not asked"
+    assert baselines_by_answers(unweighted, [unweighted], RULES).outcome == "not judged"
     few, mu_few, dearer_few, _ = log(20)
     short = [judged(policy(name, logp, few), mu_few) for name, logp in (("new", dearer_few), ("old", mu_few))]
     found = answers_checks(*short, GAIN, RULES)
     assert {each.outcome for each in found} == {"cannot tell"} and all("too few" in each.because for each in found)
-    assert {each.unit for each in (*found, worth, both, *unsure, *rarer)} == {"answers"}
+    assert {each.unit for each in (*found, worth, both, *unsure, *rarer, blind[0])} == {"answers"}
     rare = judged(policy("new", mu_few + 0.01 * np.cos(np.arange(20)), few, 0.1), mu_few)
     rarely = answers_checks(rare, short[1], GAIN, RULES)
     assert {each.plain for each in rarely} == {"20 sequences are too few"} and rarely[0].needed == 32
@@ -148,7 +148,29 @@ def test_two_checks_give_the_answer_that_one_gave(seed):
         alone = gain_claim(NAME, test, float(old.values.mean()), "", WORTH, RULES)
         verdict = Gate(checks, SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES)
         assert verdict.answer == answer_before(test, together(new, old, RULES), alone.outcome)
-        assert verdict.decided_by == NAME and verdict.sentence.count(":") == 1
+        torn = checks[0].outcome == "yes" and checks[1].outcome == "cannot tell"
+        assert verdict.decided_by == (BOTH if torn else NAME) and verdict.sentence.count(":") == 1
+
+
+def test_what_decided_is_the_check_that_made_the_answer():
+    """Before: "reward per answer", which said yes, where both together could not tell, or where lists collapsed."""
+
+    def decided(*checks: Claim) -> tuple[str, str]:
+        found = Gate(list(checks), SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES, "buy.nDCG@20")
+        assert found.deciding.plain in found.sentence
+        return found.answer, found.decided_by
+
+    worth, both = check(NAME, "yes", "", plain="worth more"), check(BOTH, "yes", "", plain="together")
+    torn, fell = check(BOTH, "cannot tell", "", plain="torn"), check("coverage", "no", "", plain="lists collapse")
+    assert decided(worth, both) == ("deploy", NAME)
+    assert decided(worth, torn) == ("cannot tell", BOTH)
+    assert decided(worth, torn, fell) == ("do not deploy", "coverage")
+    assert decided(check("gain", "no", "", plain="no gain"), fell) == ("do not deploy", "buy.nDCG@20")
+    order = check("order", "cannot tell", "", plain="rows are sorted by item")
+    assert decided(order, worth.as_fact("of that"), both.as_fact("of that")) == ("cannot tell", "order")
+    served = [check("value", "no", "", plain="it earns less"), check("baselines", "no", "", instead="popularity")]
+    instead = Gate(served, SimpleNamespace(name="new"), None, RULES)
+    assert instead.decided_by == "baselines" and "'popularity' does better" in instead.sentence
 
 
 def test_what_nobody_answered_has_no_rank():
@@ -202,7 +224,10 @@ def test_a_baseline_blocks_by_both_figures_alone():
     assert baselines_by_answers(new, [judged(torn, mu)], RULES).outcome == "yes"
     far = policy("far", np.where(np.arange(400) == 0, 0.0, -20.0), reward, 0.9)
     alone = baselines_by_answers(new, [judged(far, mu)], RULES)
-    assert alone.outcome == "not asked" and "far" in alone.because
+    assert alone.outcome == "not judged" and alone.because.startswith(UNJUDGED) and "effective sample" in alone.because
+    beside = baselines_by_answers(new, [judged(torn, mu), judged(far, mu)], RULES)
+    assert beside.outcome == "yes" and "Not judged: the log says too little of far" in beside.because
+    assert (found.n, found.unit, beside.unit) == (400, "answers", "answers")
 
 
 def test_where_nobody_meets_anything_new_nothing_is_told():

@@ -83,7 +83,7 @@ def test_the_next_step_follows_the_check_that_could_not_tell():
 
     def step(name: str, needed: int | None = None, **fields: object) -> str:
         asked = [claims.check(name, "cannot tell", "", needed=needed, plain="why")]
-        facts = [] if name in claims.DECIDING else [claims.check("gain", "not asked", "")]
+        facts = [] if name in claims.BETTER else [claims.check("gain", "not asked", "")]
         verdict = Gate([*asked, *facts], made("new", np.ones(2)), made("old", np.ones(2)), GateRules(), **fields)
         assert f"Next: {next_step(verdict)}" in gate_table(verdict).note
         return next_step(verdict)

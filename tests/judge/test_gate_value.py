@@ -12,7 +12,7 @@ from gate_examples import made, small_config, valued
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, on_command_line
-from localpolicy.judge.claims import check
+from localpolicy.judge.claims import UNJUDGED, check, unjudged
 from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
 from localpolicy.judge.gate_value import baselines_by_value, value_check, value_tests
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
@@ -21,6 +21,7 @@ from localpolicy.measure.off_policy import off_policy
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
 from localpolicy.report.gate import gate_contents, gate_headline, gate_table
+from localpolicy.report.page import report_page
 from localpolicy.runs.config import Config
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
@@ -45,11 +46,16 @@ def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
     one[0] = 1e6
     unknown = valued("unknown", np.maximum(one, 1e-9), reward)
     alone = baselines_by_value(policies["high"], None, [unknown], rules)
-    assert alone.outcome == "not asked" and "unknown" in alone.because, "neither blocks nor passes, and is named"
+    said = f"the log says too little of unknown ({unknown.off_policy.refusal})"
+    assert alone.outcome == "not judged" and alone.because == unjudged(said), "neither blocks nor passes, and is named"
+    checks = [check("value", "yes", "", plain="it earns more"), alone]
+    verdict = Gate(checks, policies["high"], None, rules)
+    assert verdict.deploy and verdict.sentence.endswith(f"Not judged: {UNJUDGED}."), "the answer does not pass over it"
+    assert "</span> not judged</span>" in report_page(gate_contents(verdict))
+    assert [row[1] for row in gate_table(verdict).plain()] == ["yes", "not judged"]
     partly = baselines_by_value(policies["high"], None, [policies["log"], unknown], rules)
     assert partly.outcome == "yes" and partly.because.endswith(
-        "it earns more than every simple baseline that can be judged. The log says too little of unknown to judge by "
-        "reward"
+        f"it earns more than every simple baseline that can be judged. Not judged: {said}"
     )
     assert baselines_by_value(policies["high"], None, [], rules).outcome == "not asked"
 
@@ -184,8 +190,8 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert found.question.kind == "value" and found.days is None
     said = found.to_dict()
     assert (said["decided_by"], said["metric"]) == ("value", "all.nDCG@20"), "the metric was only looked at"
-    assert "The figure that decides: value (estimated reward per decision)." in gate_table(found).note
+    assert "Decided by: value (estimated reward per decision)." in gate_table(found).note
     facts = gate_contents(found).sections[0].facts
-    assert facts["the figure that decides"] == "value (estimated reward per decision)"
+    assert facts["decided by"] == "value (estimated reward per decision)"
     assert "the policy that wrote the log" in gate_table(found).title
     json.dumps(found.to_dict(), allow_nan=False)

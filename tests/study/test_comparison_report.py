@@ -21,6 +21,7 @@ from pyarrow import csv
 from localpolicy.cli.main import main
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError
+from localpolicy.judge.claims import unjudged
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import VALUE, Comparison
 from localpolicy.judge.gate import gate
@@ -34,6 +35,7 @@ from localpolicy.report.comparison import comparison_section, write_comparison
 from localpolicy.report.comparison_tables import HEADS, comparison_tables, policies_table
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
 from localpolicy.report.contents import Contents, Interval, Section
+from localpolicy.report.gate import WORTH
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Cell
 from localpolicy.runs.config import Config
@@ -396,6 +398,7 @@ def test_where_the_value_decides_ranks_do_not_speak():
     )
     assert answer.numbers[0].name == "estimated reward per decision: lpi minus mle"
     assert "from the log's propensities" in answer.numbers[0].meaning
+    assert "lpi gate 'my runs/lpi' --against log --against 'my runs/mle' --against" in answer.next_step, "as go asks"
     assert found["lpi is significantly better than the second best in estimated reward per decision"] is True
 
 
@@ -405,6 +408,23 @@ def test_a_refused_value_is_said_and_ranks_nothing():
     assert answer.verdict == (f"What lpi would earn cannot be estimated from this log, so nothing is decided: {few}.")
     assert answer.numbers[0].value == "?" and "lpi gate" in answer.next_step
     assert found["mle is significantly better than the second best in estimated reward per decision"] is None
+
+
+def test_baselines_that_cannot_be_judged_are_said_as_in_the_gate():
+    """Before: the claim was dropped without a word."""
+    rows, few = (MLE, row("popularity", "popularity", 0.4, 0.2), row("lpi", "lpi_cb", 0.35, 0.12)), "effective sample 4"
+
+    def claims(*more: Row, refused: tuple[str, ...]) -> list[Any]:
+        made = told(*rows, *more, question="value", refused=dict.fromkeys(refused, few))
+        section = section_of("", "", [*rows, *more], main=VALUE, baseline="mle")
+        return [each for each in comparison_claims(made, section) if "simple baselines" in each.claim]
+
+    (none,) = claims(refused=("popularity",))
+    assert none.outcome == "not judged"
+    assert none.because == unjudged(f"the log says too little of popularity ({few})")
+    (some,) = claims(row("item-kNN", "item-kNN", 0.2, 0.2), refused=("popularity",))
+    assert some.holds is True and some.claim.endswith("of those that can be judged")
+    assert some.because.endswith(f"Not judged: the log says too little of popularity ({few})")
 
 
 @pytest.mark.parametrize(
@@ -432,7 +452,10 @@ def test_where_all_events_are_worth_the_same_there_is_nothing_to_decide():
     answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), question="nothing")
     assert answer.verdict.startswith("Nothing to decide: all events are worth the same")
     assert answer.verdict.endswith("(click nDCG@20): lpi 0.3500, mle 0.3000.")
-    assert answer.next_step.startswith("Say what each event is worth") and "lpi_rl" not in answer.next_step
+    assert answer.next_step == WORTH, "as of gate and go"
+    assert [number.name for number in answer.numbers] == ["distance of lpi from the log (JS)"]
+    answer, found = said(MLE, row("mle-1", "mle", 0.31, 0.04), question="nothing")
+    assert not answer.numbers and not [claim for claim in found if "differs from the log" in claim], "both estimate it"
 
 
 def test_words_know_the_floor():
@@ -606,9 +629,9 @@ def test_the_note_names_the_columns_that_are_not_tested(section):
 
 
 def test_findings_are_about_the_policy_that_is_meant(comparison):
-    for of in ("lpi_rl-2", "mle-1"):
+    for of, moves in (("lpi_rl-2", True), ("popularity", True), ("mle-1", False)):  # an estimate of the log is the log
         claims = [each.claim for each in comparison_section(comparison, of=of, samples=False).claims]
-        assert f"{of} differs from the log by more than seed noise" in claims
+        assert (f"{of} differs from the log by more than seed noise" in claims) is moves
     noted = replace(comparison, notes=("the log does not say which items its filters left out",))
     assert not [each for each in comparison_section(noted, samples=False).claims if each.figure == "settings"]
     differs = replace(noted, differences=("mle-1 was trained on other data",))

@@ -25,6 +25,7 @@ from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.gate import Gate, GateRules
 from localpolicy.measure.estimate import Interval, Measurement
+from localpolicy.report.gate import WORTH, next_step
 from localpolicy.report.go import write_go
 from localpolicy.runs.run import Run
 from localpolicy.study.go import GoResult
@@ -78,10 +79,10 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
         "reference fit",
         "coverage",
     }
-    assert (verdict["decided_by"], verdict["metric"]) == ("reward per answer", "reward-weighted.nDCG@20")
-    assert "The figure that decides: reward per answer." in " ".join(done.stdout.split())
+    assert verdict["metric"] == "reward-weighted.nDCG@20"
+    assert f"Decided by: {verdict['decided_by']}." in " ".join(done.stdout.split())
     page = (out / "report.html").read_text()
-    assert "<dt>the figure that decides</dt><dd>reward per answer</dd>" in page
+    assert f"<dt>decided by</dt><dd>{verdict['decided_by']}</dd>" in page
     assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
@@ -128,7 +129,10 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     assert all(name in verdict["sentence"] for name in ("mle-seed-101", "item-kNN", "popularity"))
     commands = (tmp_path / "go" / "commands.sh").read_text()
     assert "lpi prepare" in commands and "lpi gate" not in commands and "lpi compare" in commands
-    assert "Nothing to decide" in (tmp_path / "go" / "report.html").read_text()
+    page = unescape((tmp_path / "go" / "report.html").read_text())
+    assert "Nothing to decide" in page and f"<b>Next:</b> {WORTH}" in page
+    assert " ".join(WORTH.split()) in " ".join(done.stdout.split()) and next_step(both) == WORTH, "one next step"
+    assert "differs from the log" not in page, "both are estimates of it"
 
 
 def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, window_of
 from localpolicy.measure.decisions import OverlapRules
@@ -14,8 +15,10 @@ from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure, settings_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.opening import has_likeliest, open_all, open_likeliest
+from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
 from localpolicy.measure.reward_model import ItemMeans
+from localpolicy.measure.score import SELF_CHOSEN
+from localpolicy.measure.summary import LIKED
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.baselines import is_baseline
@@ -71,6 +74,21 @@ class Bench:
         """The simple baselines."""
         kept = {name: fit for name, fit in BASELINES.items() if name not in but}
         return [Candidate(name, fit(self.data), Reference(name, name)) for name, fit in kept.items()]
+
+    def differences(self, candidates: Sequence[Candidate], references: Sequence[Candidate]) -> list[str]:
+        """What should be alike and is not: other data, or a seed on both sides."""
+        elsewhere = [note for each in self.opened if each.run is not None for note in each.notes]
+        return [*elsewhere, *(note for each in candidates for note in shared_seeds(each, references))]
+
+    def notes(
+        self, candidates: Sequence[Candidate], references: Sequence[Candidate], evaluation: Evaluation
+    ) -> list[str]:
+        """All that must be known of those measured, and of what such a log can say of them."""
+        notes = [note for each in self.opened for note in each.notes]
+        notes += [*self.differences(candidates, references)]
+        notes += [note for each in candidates for note in made_of(each, references)]
+        notes += [*filter_notes(self.data, self.config.split), *([SELF_CHOSEN] if LIKED in evaluation.rewards else [])]
+        return list(dict.fromkeys([*notes, *evaluation.left_out]))
 
     def like_with_like(self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], **more: Any) -> Pair:
         """What was measured of the two as they were `kept`, or else of their likeliest weights.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # rules are read without torch
     from localpolicy.measure.evaluation import Evaluation
 
 
-Outcome = Literal["yes", "no", "cannot tell", "not asked"]
+Outcome = Literal["yes", "no", "cannot tell", "not asked", "not judged"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Claim:
 
     figure: str  # as in the long table; of a gate the name of the check
     rule: str
-    holds: bool | None  # None: cannot tell, or not asked
+    holds: bool | None  # None: cannot tell, not asked, or not judged
     claim: str
     because: str
     value: float | None = None
@@ -49,12 +49,13 @@ class Claim:
     plain: str = ""  # what came of it in a few words, for the answer's sentence
     unit: str = "positions"  # what `n` and `needed` count
     asked: bool = True  # where not, it is shown as a fact and decides nothing
+    judged: bool = True  # where not, it was asked, this log says too little of it, and so it decides nothing either
 
     @property
     def outcome(self) -> Outcome:
         """What came of it, in a word."""
         if not self.asked:
-            return "not asked"
+            return "not asked" if self.judged else "not judged"
         return "cannot tell" if self.holds is None else "yes" if self.holds else "no"
 
     def as_fact(self, why: str) -> Claim:
@@ -72,7 +73,7 @@ class Claim:
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        known = {name: finite(value) for name, value in vars(self).items() if name != "asked"}
+        known = {name: finite(value) for name, value in vars(self).items() if name not in ("asked", "judged")}
         return {**known, "outcome": self.outcome}
 
 
@@ -110,14 +111,21 @@ UNASKED = {"divergence": ("shown, not judged: no budget was set (max_js)", "how 
 
 def check(name: str, outcome: Outcome, because: str, *numbers: Any, plain: str = "", **more: Any) -> Claim:
     """The gate's claim called `name`; `numbers` are its value, its interval, its n and how many would be needed."""
-    (rule, claim), asked = CHECKS[name], outcome != "not asked"
-    if not asked and name in UNASKED:
+    (rule, claim), asked = CHECKS[name], outcome not in ("not asked", "not judged")
+    more["judged"] = outcome != "not judged"
+    if outcome == "not asked" and name in UNASKED:
         (rule, claim), plain = UNASKED[name], ""
     more |= zip(("value", "low", "high", "n", "needed"), numbers, strict=False)
     return Claim(name, rule, {"yes": True, "no": False}.get(outcome), claim, because, plain=plain, asked=asked, **more)
 
 
 LEFT_OUT = check("baselines", "not asked", "simple baselines are left out (baselines: false)")
+UNJUDGED = "the simple baselines could not be judged from this log"
+
+
+def unjudged(why: str) -> str:
+    """That nothing is known of the simple baselines, why, and what that means."""
+    return f"{UNJUDGED}, so they speak neither for the new policy nor against it: {why}"
 
 
 # ---------------------------------------------------------------------- what a policy must show: a small YAML file
@@ -197,7 +205,7 @@ def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRu
 
 Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
 PASSED = "every check that was asked passed"
-DECIDING = ("gain", "value", "reward per answer")  # checks of which the first says whether it is better
+BETTER = ("gain", "value", "reward per answer")  # checks of which the first says whether it is better
 BY_RULE = Question("metric", "the rules name the figure")
 
 
@@ -233,13 +241,23 @@ class Gate(Result):
         return self.answer == "deploy"
 
     @property
-    def deciding(self) -> Claim:
+    def better(self) -> Claim:
         """The check that says whether it is better."""
-        return next(check for check in self.checks if check.figure in DECIDING)
+        return next(check for check in self.checks if check.figure in BETTER)
+
+    @property
+    def deciding(self) -> Claim:
+        """The check that made the answer: of those that say so the first, or the one that names what to deploy instead.
+
+        Where none speaks against it that is the check that says it is better.
+        """
+        outcome = {"do not deploy": "no", "cannot tell": "cannot tell"}.get(self.answer)
+        against = [check for check in self.checks if check.outcome == outcome]
+        return next((check for check in against if check.instead), against[0]) if against else self.better
 
     @property
     def decided_by(self) -> str:
-        """The figure that decided: value, reward per answer, or a metric such as purchase.nDCG@20; or nothing did."""
+        """The name of that check, or of the metric where the gain in ranks made the answer; or nothing did."""
         if self.question.kind == "nothing":
             return "nothing"
         return self.metric if self.deciding.figure == "gain" else self.deciding.figure
@@ -255,16 +273,15 @@ class Gate(Result):
         new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
         if self.answer == "nothing to decide":
             return f"Nothing to decide between {new} and {old}: {self.question.why}."
-        gain = self.deciding
+        gain = self.better
         if self.deploy:
             fell = [check.plain for check in self.checks if _fell(check)]
             beside = f" Known, but not asked: {', and '.join(fell)}." if fell else ""
-            return f"Deploy {new} instead of {old}: {gain.plain}, and {PASSED}.{beside}"
-        failed = [check for check in self.checks if check.outcome == "no"]
-        instead = next((check.instead for check in failed if check.instead), None)
-        if instead is not None:
+            open_ones = [f" Not judged: {check.plain}." for check in self.checks if check.outcome == "not judged"]
+            return f"Deploy {new} instead of {old}: {gain.plain}, and {PASSED}.{beside}{''.join(open_ones)}"
+        if (instead := self.deciding.instead) is not None:
             return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
-        if failed:
+        if failed := [check for check in self.checks if check.outcome == "no"]:
             but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
             return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
         unsure = [check for check in self.checks if check.outcome == "cannot tell"]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.bench import Bench, Pair
@@ -21,7 +20,7 @@ from localpolicy.measure.evaluate import world_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.metrics import AT_20, AT_K, EvaluateConfig, metric, paid_events, question_of
-from localpolicy.measure.opening import open_candidate, shared_seeds
+from localpolicy.measure.opening import open_candidate
 from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
 from localpolicy.simulation.truth import EPISODES, load_world
@@ -96,13 +95,12 @@ def compare(
     world_folder = world_of(prepared, world)
     built = None if world_folder is None else load_world(world_folder)
     imputed = None if imputation is None else imputation_at(imputation, prepared)
-    evaluations, notes = [], [note for each in every for note in each.notes]
+    evaluations = []
     for candidate in candidates:
         evaluation = bench.measured(candidate, references, imputation=imputed)
         refuse_unknown(columns or (), evaluation.metrics, tested)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
-        notes += shared_seeds(candidate, references)
     evaluations = with_one_floor(evaluations, candidates)
     pairs: dict[str, Pair] = {}
     if baseline is not None:
@@ -112,7 +110,7 @@ def compare(
             for each, found in zip(candidates, evaluations, strict=True)
             if each.name != baseline
         }
-    differences = dict.fromkeys([*notes, *_selection_notes(pairs, baseline)])
+    chosen_by = _selection_notes(pairs, baseline)
     events = [event for event in paid_events(prepared) if event in evaluations[0].metrics]
     chosen = list(columns or (f"{group}.{name}" for group in events or ["all"] for name in tested))
     group, _, name = evaluations[0].main.rpartition(".")
@@ -121,7 +119,8 @@ def compare(
         chosen.append(main)  # of everything taken, where no paid event has enough sequences
     return Comparison(
         evaluations, chosen, events, prepared, candidates, references, baseline, pairs,
-        notes=(*differences, *filter_notes(prepared, settings.split)), differences=tuple(differences),
+        notes=(*bench.notes(candidates, references, evaluations[0]), *chosen_by),
+        differences=(*bench.differences(candidates, references), *chosen_by),
         question=BY_COLUMNS if columns else question_of(prepared, settings.split),
     )  # fmt: skip
 

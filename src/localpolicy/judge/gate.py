@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.bench import Bench
@@ -33,8 +32,6 @@ from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import EvaluateConfig, Question, paid_events, question_of
-from localpolicy.measure.opening import shared_seeds
-from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import AGREEMENT, LIKED
 from localpolicy.model.baselines import popularity
 
@@ -118,15 +115,23 @@ def gate(
         checks.append(reference_fit_check(evaluation, popular, prepared.n_items, rules))
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
     training = training_check(evaluation, popular, trained, rules)
-    notes = [*(note for each in bench.opened for note in each.notes), *shared_seeds(candidate, references)]
-    notes += [*([] if by_log else chosen_because), *filter_notes(prepared, split)]
-    notes += [*([SELF_CHOSEN] if metric == LIKED else []), *evaluation.left_out]
+    notes = [*bench.notes([candidate], references, evaluation), *([] if by_value else chosen_because)]
     made = {} if candidate.run is None else candidate.run.manifest
     return Gate(
         without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,
-        tuple(dict.fromkeys(notes)), old is not None and old.estimates_logging, question, log_days(prepared),
+        tuple(notes), old is not None and old.estimates_logging, question, log_days(prepared),
         made.get("policy_sha256"), prepared.path, tuple(rows), made.get("improvement", {}).get("slope") == 0,
     )  # fmt: skip
+
+
+def opponents(question: Question, deployed: Sequence[RunLike], estimates: Sequence[RunLike]) -> list[RunLike]:
+    """Whom a policy is judged against, in the order of `--against`: what is deployed, then estimates of the log.
+
+    Without anything that is known to be `deployed`, the policy that wrote the log is: the log itself, where its
+    propensities say what that policy earned; else the first of its estimates stands for it.
+    """
+    wrote = [THE_LOG] if question.kind == "value" else []
+    return [*(deployed or wrote), *estimates]
 
 
 def _asked(data: Prepared, split: str, candidate: Candidate, deployed: Candidate | None, rules: GateRules) -> Question:

@@ -37,7 +37,7 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.bench import Bench
-from localpolicy.judge.claims import CHECKS, LEFT_OUT, Claim, GateRules, Outcome, check
+from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, GateRules, Outcome, check, unjudged
 from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few, would_tell
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
@@ -189,7 +189,7 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
     mine, clusters = new.choices, new.choices.sequence
     if refusal := new.refusal or old.refusal:
         alone = check(BOTH, "not asked", "what its answers would be worth is not known")
-        return [check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN), alone]
+        return [check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), alone]
     test, both = paired(new.values, old.values, clusters, confidence=rules.confidence), together(new, old, rules)
     base, few, words = float(old.values.mean()), too_few(clusters, rules), WORTH
     if few is not None:
@@ -246,27 +246,27 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
     """
     if not baselines:
         return LEFT_OUT
-    if new.refusal:
-        return check("baselines", "not asked", "what the new policy's answers would be worth is not known")
     distinct: dict[bytes, Answers] = {}
     for each in baselines:  # among items not met before the last item says what popularity says
         distinct.setdefault(each.choices.logp.tobytes(), each)
     known = {each.choices.name: each for each in distinct.values() if not each.refusal}
-    unknown = [each.choices.name for each in distinct.values() if each.refusal]
-    refused = f"The log says too little of {', '.join(unknown)} to judge by answers" if unknown else ""
-    if not known:
-        return check("baselines", "not asked", refused)
+    refused = "; ".join(each.refusal for each in distinct.values() if each.refusal)
+    if new.refusal or not known:
+        why = "what the new policy's answers would be worth is not known" if new.refusal else refused
+        return check("baselines", "not judged", unjudged(why), plain=UNJUDGED)
     values = {name: (new.values, each.values, new.choices.sequence) for name, each in known.items()}
     tests = paired_family(values, confidence=rules.confidence)
     means = {name: float(each.values.mean()) for name, each in known.items()}
     best, reason = best_baseline(NAME, float(new.values.mean()), means, tests)
-    numbers, beside = tests[best].numbers, f". {refused}" if refused else ""
+    numbers, beside = tests[best].numbers, f". Not judged: {refused}" if refused else ""
     for name in sorted(tests, key=lambda name: tests[name].difference):
         if tests[name].sign < 0 and together(known[name], new, rules).sign > 0:
             plain = f"answers to the simple baseline {name} may be worth more: try both online"
-            return check("baselines", "cannot tell", f"{reason}: {plain}{beside}", *numbers, plain=plain)
+            return check(
+                "baselines", "cannot tell", f"{reason}: {plain}{beside}", *numbers, plain=plain, unit="answers"
+            )
     plain = "no simple baseline's answers would significantly be worth more"
-    return check("baselines", "yes", reason + beside, *numbers, plain=plain)
+    return check("baselines", "yes", reason + beside, *numbers, plain=plain, unit="answers")
 
 
 def by_answers(
@@ -275,7 +275,7 @@ def by_answers(
 ) -> tuple[list[Claim], Claim, list[Measurement]]:  # fmt: skip
     """The checks of `new` against `old` and of the baselines `beside` it, with weights by `estimates` of the log.
 
-    The rows are the reward per answer of all of them, where this log says it.
+    The rows are both figures of all of them, where this log says them.
     """
     unseen = bench.data.kind == "interactions"
     asked = partial(bench.measured, unseen=unseen)
@@ -285,7 +285,7 @@ def by_answers(
     log = of_the_log(every[0], {each.name for each in estimates if each.estimates_logging})
     kept, first, second, *rivals = (answers(each, log, rules) for each in every)
     checks, beaten = answers_checks(first, second, gain, rules), baselines_by_answers(kept, rivals, rules)
-    rows = [row for each in (first, second, *rivals) if (row := _row(each, bench.config.split)) is not None]
+    rows = [row for each in (first, second, *rivals) for row in _rows(each, second, rules, bench.config.split)]
     if pair.refusal is not None:
         checks = [each.in_doubt(pair.refusal) for each in checks]
     if bench.data.kind == "impressions":
@@ -294,10 +294,14 @@ def by_answers(
     return checks, beaten, rows
 
 
-def _row(answers: Answers, split: str) -> Measurement | None:
-    """The reward per answer as a row of the long table."""
+def _rows(answers: Answers, old: Answers, rules: GateRules, split: str) -> list[Measurement]:
+    """The reward per answer, and the gain over `old` in worth and number together, as rows of the long table."""
     if answers.refusal:
-        return None
-    found = mean_estimate(answers.values, answers.choices.sequence)
-    around = Interval.from_estimate(found)
-    return Measurement.of(answers.choices.name, NAME, around, se=found.se, n=found.n, split=split)
+        return []
+    name, found = answers.choices.name, mean_estimate(answers.values, answers.choices.sequence)
+    rows = [Measurement.of(name, NAME, Interval.from_estimate(found), se=found.se, n=found.n, split=split)]
+    if not old.refusal:
+        both = together(answers, old, rules)
+        around = Interval(both.difference, both.low, both.high)
+        rows.append(Measurement.of(name, BOTH, around, se=both.se, n=both.n, split=split))
+    return rows

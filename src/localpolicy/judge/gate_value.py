@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
+from localpolicy.judge.claims import LEFT_OUT, UNJUDGED, Claim, GateRules, Outcome, check, unjudged
 from localpolicy.judge.gate_ranks import best_baseline, gain_claim, would_tell
 from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
@@ -44,6 +44,15 @@ def valued(value: OffPolicy | None, rules: GateRules) -> Valued:
     if value.refusal is not None:
         return Valued(None, value.refusal, value.overlap.needed)
     return Valued(contributions(value.log, rules.estimator))
+
+
+def too_little(refusals: Mapping[str, str]) -> str:
+    """Of whom the log says too little, and why; those with the same reason share it."""
+    by_reason: dict[str, list[str]] = {}
+    for name, refusal in refusals.items():
+        by_reason.setdefault(refusal, []).append(name)
+    said = (f"{', '.join(names)} ({refusal})" for refusal, names in by_reason.items())
+    return f"the log says too little of {', and of '.join(said)}"
 
 
 def both_values(
@@ -134,16 +143,16 @@ def baselines_by_value(
     if not baselines:
         return LEFT_OUT
     mine, base = (each.found for each in both_values(new, deployed, rules))
-    values = {baseline.name: valued(baseline.off_policy, rules).found for baseline in baselines}
-    known = {name: found for name, found in values.items() if found is not None}
-    unknown = [name for name in values if name not in known]
-    refused = f"The log says too little of {', '.join(unknown)} to judge by reward" if unknown else ""
+    values = {baseline.name: valued(baseline.off_policy, rules) for baseline in baselines}
+    known = {name: each.found for name, each in values.items() if each.found is not None}
+    refused = {name: each.refusal for name, each in values.items() if each.found is None}
     if mine is None or not known:
-        return check("baselines", "not asked", refused or "the value of the new policy is not known")
+        why = too_little(refused) if mine is not None else "the value of the new policy is not known"
+        return check("baselines", "not judged", unjudged(why), plain=UNJUDGED)
     tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
     means = {name: found.mean for name, found in known.items()}
     best, reason = best_baseline("estimated J", mine.mean, means, tests)
-    beside = f". {refused}" if refused else ""
+    beside = f". Not judged: {too_little(refused)}" if refused else ""
     assert new.off_policy is not None
     numbers, unit = tests[best].numbers, new.off_policy.unit
     better = {name: test.difference for name, test in tests.items() if test.sign < 0}

@@ -30,7 +30,7 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import Imputation, imputation_at, imputed_reward
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
 from localpolicy.measure.off_policy import value_of_scores
-from localpolicy.measure.opening import open_all, shared_seeds
+from localpolicy.measure.opening import made_of, open_all, shared_seeds
 from localpolicy.measure.reward_model import reward_model
 from localpolicy.measure.score import Scorer, score
 from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures
@@ -136,8 +136,8 @@ def evaluate(
     split = settings_of(config).split
     prepared, opened = open_all([run, *others], data, split=split, beta=beta, device=device)
     candidate, *references = opened
-    notes = [*(note for each in opened for note in each.notes), *shared_seeds(candidate, references)]
-    notes += filter_notes(prepared, split)
+    notes = [note for each in opened for note in each.notes]
+    notes += [*made_of(candidate, references), *shared_seeds(candidate, references), *filter_notes(prepared, split)]
     if not references and (own := own_logging(candidate)):
         references = [own]
     evaluation = measure(

@@ -190,18 +190,29 @@ def _leaks(run: Run, data: Prepared, split: str) -> int | None:
     return int(pc.sum(pc.is_in(measured, value_set=trained)).as_py() or 0)
 
 
-def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
-    """A warning for each reference that holds the candidate's weights, or began with them and read the same batches."""
-    seed, run = candidate.origin.seed, candidate.run
-    parts = run.manifest.get("made_of", {}).values() if run is not None and run.started else ()
-    made = [
-        f"{candidate.name} is made of {reference.name}, so its divergence from that one is without the noise of a seed"
-        for reference in references
-        if reference.run is not None and reference.run.manifest.get("policy_sha256") in parts
+def is_made_of(candidate: Candidate, reference: Candidate) -> bool:
+    """Whether the candidate holds the reference's very weights, as a closed form holds those of its μ̂."""
+    if candidate.run is None or reference.run is None or not candidate.run.started:
+        return False
+    return reference.run.manifest.get("policy_sha256") in candidate.run.manifest.get("made_of", {}).values()
+
+
+def made_of(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
+    """A note for each reference whose weights the candidate holds: that is how it is made, and no fault."""
+    return [
+        f"{candidate.name} is made of {each.name}, so its divergence from that one is without the noise of a seed"
+        for each in references
+        if is_made_of(candidate, each)
     ]
-    return made + [
-        f"{candidate.name} and {reference.name} have the same seed ({seed}), so their divergence looks smaller than it "
-        "is. Use a reference of another seed"
-        for reference in references
-        if seed is not None and reference.origin.seed == seed and reference.name != candidate.name
+
+
+def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
+    """A warning for each reference that began with the candidate's weights and read the same batches."""
+    seed = candidate.origin.seed
+    return [
+        f"{candidate.name} and {each.name} have the same seed ({seed}), so their divergence looks smaller than it is. "
+        "Use a reference of another seed"
+        for each in references
+        if seed is not None and each.origin.seed == seed and each.name != candidate.name
+        if not is_made_of(candidate, each)
     ]

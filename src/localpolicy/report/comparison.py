@@ -26,6 +26,7 @@ from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_tables import groups_at_k
 from localpolicy.report.comparison_words import comparison_claims, comparison_headline
 from localpolicy.report.contents import Claim, Contents, PolicyInfo, SampleLists, Section, StageCurve
+from localpolicy.report.gate import numbered
 from localpolicy.report.page import write_report
 from localpolicy.report.table import counted
 from localpolicy.results import claims_of
@@ -52,6 +53,7 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
         "policies are ordered by": section.metric,
         "the question to the log": f"{comparison.question.kind}: {comparison.question.why}",
         "figures are tested against": section.baseline or "nothing: there is no mle run, and no --baseline",
+        **numbered(comparison.notes),
     }
     contents = replace(comparison_headline(comparison, section), sections=[section], settings=settings)
     write_report(contents, path)

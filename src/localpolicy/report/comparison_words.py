@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import shlex
 
+from localpolicy.judge.claims import unjudged
 from localpolicy.judge.comparison import VALUE, Comparison
-from localpolicy.judge.gate_ranks import gain_words
+from localpolicy.judge.gate import opponents
+from localpolicy.judge.gate_ranks import gain_words, unmeasured
+from localpolicy.judge.gate_value import too_little
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, Section
+from localpolicy.report.gate import WORTH
 from localpolicy.report.table import (
     corrected,
     counted,
@@ -31,16 +35,13 @@ BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
 LARGEST = "the larger mean"
 TITLE = "Policies compared"
 ASKS = "Ranks ask in part what was shown before: whether to deploy it is for the gate to say."
-WORTH = (
-    "Say what each event is worth, prepare the log again (lpi prepare ... --rewards purchase=1,view=0.2) and train on "
-    "it. Or serve the model that ranks highest, if ranks are what you want."
-)
 
 
 def comparison_claims(comparison: Comparison, section: Section, of: str | None = None) -> list[Claim]:
     """The questions to ask before an online test, each with its answer; those about one policy are about `of`."""
     best = of if of in section.names else _judged(comparison, section)
-    claims = [_is_better(comparison, section), _has_moved(section, best), *_beats_simple(comparison, section)]
+    moved = [] if _who(comparison, section)[best].estimates_logging else [_has_moved(section, best)]
+    claims = [_is_better(comparison, section), *moved, *_beats_simple(comparison, section)]
     claims += [*_seen_by_js(section), *_features(comparison, section), *_alike(comparison), *_enough_weight(section)]
     return [*claims, *_metric_picks_truth(section)]
 
@@ -48,6 +49,11 @@ def comparison_claims(comparison: Comparison, section: Section, of: str | None =
 def _called(comparison: Comparison, section: Section) -> dict[str, str]:
     """What the section calls each policy."""
     return dict(zip((each.name for each in comparison.evaluations), section.names, strict=True))
+
+
+def _who(comparison: Comparison, section: Section) -> dict[str, Candidate]:
+    """The policies by what the section calls them."""
+    return dict(zip(section.names, comparison.candidates, strict=True))
 
 
 def _judged(comparison: Comparison, section: Section) -> str:
@@ -114,16 +120,23 @@ def _has_moved(section: Section, best: str) -> Claim:
 def _beats_simple(comparison: Comparison, section: Section) -> list[Claim]:
     """Asked of the policies that are meant to be better than the log, against the strongest of the simple ones."""
     strongest, main, called = comparison.strongest, comparison.main, _called(comparison, section)
-    tests = {name: test for name in comparison.rivals if (test := comparison.test(name, strongest, main)) is not None}
-    if strongest is None or not tests:
+    rivals, simple, claim = comparison.rivals, comparison.simple, "every new policy is better than the simple baselines"
+    if not rivals or not simple:
         return []
+    refusals = {name: comparison.values[name].refusal for name in (*rivals, *simple)} if main == VALUE else {}
+    unknown = {called[name]: refusal for name, refusal in refusals.items() if refusal}
+    tests = {name: test for name in rivals if (test := comparison.test(name, strongest, main)) is not None}
+    if strongest is None or not tests:
+        why = too_little(unknown) if unknown else unmeasured(main) if strongest is None else "the notes say why"
+        return [Claim(main, _rule(comparison), None, claim, unjudged(why), asked=False, judged=False)]
     signs, least = {test.sign for test in tests.values()}, min(tests.values(), key=lambda test: test.difference)
     said = ", ".join(
         f"{called[name]} {test.difference:+.4f}, {_interval(test, comparison.comparisons(main))}"
         for name, test in tests.items()
     )
     because = f"over {called[strongest]}, whose {section.metric} is {_level(section, called[strongest])}: {said}"
-    claim = "every new policy is better than the simple baselines"
+    if unknown:
+        because, claim = f"{because}. Not judged: {too_little(unknown)}", f"{claim}, of those that can be judged"
     holds = False if -1 in signs else True if signs == {1} else None
     return [_claim(main, _rule(comparison), holds, claim, because, least, _unit(comparison))]
 
@@ -207,8 +220,8 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     if comparison.question.kind == "nothing":
         return _nothing_to_decide(comparison, section)
     if base not in section.names or not comparison.rivals:
-        return _nothing_to_compare(section)
-    candidates = dict(zip(section.names, comparison.candidates, strict=True))
+        return _nothing_to_compare(comparison, section)
+    candidates = _who(comparison, section)
     name, gain = candidates[best].name, section.gains.get(best, {}).get(section.main)
     strongest = comparison.strongest
     lost = None if strongest is None else comparison.test(name, strongest, comparison.main)
@@ -242,8 +255,7 @@ def _found(comparison: Comparison, section: Section, best: str, gain: Paired) ->
 
 def _base(comparison: Comparison, section: Section, end: str = "") -> str:
     """What gains are taken over, and that it imitates the log where it does."""
-    candidates = dict(zip(section.names, comparison.candidates, strict=True))
-    imitates = candidates[section.baseline].estimates_logging
+    imitates = _who(comparison, section)[section.baseline].estimates_logging
     return f"{section.baseline}, which imitates the log{end}" if imitates else section.baseline
 
 
@@ -285,10 +297,17 @@ def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
         "Nothing to decide: all events are worth the same, so no policy can earn more than another. Policies ranked by "
         f"how high they place what people took ({section.metric}): {ranked}."
     )
-    return Contents(TITLE, sentence, numbers=[_js_number(section, _judged(comparison, section))], next_step=WORTH)
+    return Contents(
+        TITLE, sentence, numbers=_distance(comparison, section, _judged(comparison, section)), next_step=WORTH
+    )
 
 
-def _nothing_to_compare(section: Section) -> Contents:
+def _distance(comparison: Comparison, section: Section, best: str) -> list[KeyNumber]:
+    """How far from the log a policy is that is no estimate of it."""
+    return [] if _who(comparison, section)[best].estimates_logging else [_js_number(section, best)]
+
+
+def _nothing_to_compare(comparison: Comparison, section: Section) -> Contents:
     best = section.best(section.names)
     sentence = f"{best} is highest, with a {section.metric} of {_level(section, best)}."
     if not math.isfinite(section.decisive(best)):
@@ -296,7 +315,7 @@ def _nothing_to_compare(section: Section) -> Contents:
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
-    return Contents(TITLE, sentence, numbers=[_js_number(section, best)], next_step=step)
+    return Contents(TITLE, sentence, numbers=_distance(comparison, section, best), next_step=step)
 
 
 def _change(section: Section, best: str, gain: Paired) -> str:
@@ -338,9 +357,11 @@ def _gate_command(comparison: Comparison, new: Candidate, base: Candidate) -> st
     """What can be pasted; empty where one of the two lies in no folder."""
     if new.run is None or base.run is None:
         return ""
-    against = (str(each.run.folder) for each in (base, *comparison.references) if each.run is not None)
+    deployed = [] if base.estimates_logging else [base.run.folder]
+    estimates = [each.run.folder for each in (base, *comparison.references) if each.run is not None]
     words = ["lpi", "gate", str(new.run.folder)]
-    words += [word for folder in dict.fromkeys(against) for word in ("--against", folder)]
+    against = dict.fromkeys(map(str, opponents(comparison.question, deployed, estimates)))
+    words += [word for each in against for word in ("--against", each)]
     words += [] if new.beta is None else ["--beta", f"{new.beta:g}"]
     words += ["--metric", comparison.main] if comparison.question.kind == "metric" else []
     words += ["--exclude-seen"] if comparison.evaluations[0].settings["exclude_seen"] else []

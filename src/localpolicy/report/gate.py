@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import replace
 
 from localpolicy.judge.claims import Claim, Gate
+from localpolicy.judge.gate import ONE_RUN, TWO_SEEDS
 from localpolicy.measure.divergence import two_digits
 from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
 from localpolicy.report.table import NOTHING, Table
 
-MARKS = {"yes": "yes", "no": "NO", "cannot tell": "cannot tell", "not asked": NOTHING}
+MARKS = {"yes": "yes", "no": "NO", "not asked": NOTHING}  # the others as they are
 NEXT = {
     "deploy": "Show it to a small share of the users first, and measure.",
     "do not deploy": "Keep what is deployed. The checks say what fell short.",
-    "nothing to decide": "Keep what is deployed. Say what each event is worth (rewards), and ask again.",
+    "nothing to decide": "Keep what is deployed.",
 }
+WORTH = (
+    "Keep what is deployed until the log says what each event is worth: log what came of it (a purchase, a rating), "
+    "prepare the log with that (lpi prepare ... --rewards purchase=1,view=0.2), and train again. If ranks alone are "
+    "what you want, serve the model that ranks highest."
+)
 ONLINE = "Test online."
 PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
 MORE = "Collect more of the log (the answer says how much would tell), or test online."
@@ -59,27 +66,31 @@ MEANINGS = {
 
 def gate_table(verdict: Gate) -> Table:
     """Every check, under the answer."""
-    rows = [[check.figure, MARKS[check.outcome], check.because] for check in verdict.checks]
+    rows = [[check.figure, MARKS.get(check.outcome, check.outcome), check.because] for check in verdict.checks]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
-    decided = [] if verdict.answer == "nothing to decide" else [f"The figure that decides: {decided_by(verdict)}."]
+    decided = [] if verdict.answer == "nothing to decide" else [f"Decided by: {decided_by(verdict)}."]
     said = [verdict.sentence, *decided, f"Next: {next_step(verdict)}", *(f"Note: {note}." for note in verdict.notes)]
     return Table(title, ["check", "ok", "why"], rows, " ".join(said))
 
 
 def decided_by(verdict: Gate) -> str:
-    """The figure that decided, as people say it."""
-    return f"value (estimated reward per {_unit(verdict)})" if verdict.decided_by == "value" else verdict.decided_by
+    """What made the answer, as people say it."""
+    return value_said(verdict) if verdict.decided_by == "value" else verdict.decided_by
 
 
-def _unit(verdict: Gate) -> str:
-    value = verdict.evaluation.off_policy
-    return "decision" if value is None else value.unit.removesuffix("s")
+def numbered(notes: Iterable[str]) -> dict[str, str]:
+    """Notes as facts of a page."""
+    return {f"note {number}": note for number, note in enumerate(notes, start=1)}
+
+
+def value_said(verdict: Gate) -> str:
+    """The estimated value as people say it."""
+    return f"value (estimated reward per {verdict.better.unit.removesuffix('s')})"
 
 
 def next_step(verdict: Gate) -> str:
     """What to do now: it follows the check that said no, or the first two that could not tell."""
-    instead = next((check.instead for check in verdict.checks if check.instead), None)
-    if instead is not None:
+    if (instead := verdict.deciding.instead) is not None:
         name = instead.replace(" ", "-").lower()
         saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
         return INSTEAD.format(instead, saves)
@@ -89,6 +100,8 @@ def next_step(verdict: Gate) -> str:
             return STAYS
         steps = [OPEN.get(check.figure, ONLINE) if check.needed is None else MORE for check in unsure]
         return " ".join(list(dict.fromkeys(steps))[:2])
+    if verdict.answer == "nothing to decide" and verdict.question not in (ONE_RUN, TWO_SEEDS):
+        return WORTH
     failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
     return " ".join([NEXT[verdict.answer], *remedies])
@@ -108,8 +121,8 @@ def gate_contents(verdict: Gate) -> Contents:
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
         claims=verdict.checks,
         facts={
-            "the figure that decides": decided_by(verdict),
-            **{f"note {number}": note for number, note in enumerate(verdict.notes, start=1)},
+            "decided by": decided_by(verdict),
+            **numbered(verdict.notes),
         },
     )
     return replace(gate_headline(verdict), sections=[section])

@@ -13,12 +13,11 @@ from localpolicy.errors import to_caller
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.gate import decided_by, gate_headline, gate_table
+from localpolicy.report.gate import WORTH, decided_by, gate_headline, gate_table, numbered, value_said
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Table
 from localpolicy.study.go import GoResult
 
-RANK = "Serve the model that ranks highest if ranks are what you want; log rewards, and ask again."
 TRUST = (
     "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell good "
     "items from bad, and the policy only imitates the log."
@@ -53,7 +52,8 @@ def go_tables(result: GoResult) -> list[Table]:
     if result.verdict is not None:
         return [read, gate_table(result.verdict)]
     rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)] for each in result.ranked]
-    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, result.sentence)]
+    said = [result.sentence, f"Next: {WORTH}", *(f"Note: {note}." for note in result.comparison.notes)]
+    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, " ".join(said))]
 
 
 def write_go(result: GoResult, path: Path) -> Contents:
@@ -62,27 +62,27 @@ def write_go(result: GoResult, path: Path) -> Contents:
         result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name
     )
     verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
-    headline, figure = Contents("", result.sentence, next_step=RANK), "nothing"
+    headline = Contents("", result.sentence, next_step=WORTH)
     if verdict is not None:
         headline = gate_headline(verdict)
-        # The figure that is drawn is the one that decides.
-        figure, drawn = decided_by(verdict), verdict.decided_by
-        drawn = verdict.rules.estimator.upper() if drawn == "value" else drawn
         # Whether it is better is the gate's to say: with an interval of its own the page would have two of one gain.
-        # And that the improvement is made of the estimate is no fault, but how it is made: a note says so.
-        others = [claim for claim in section.claims if claim.figure not in (section.main, "settings")]
+        others = [claim for claim in section.claims if claim.figure != section.main]
         section = replace(section, measurements=[*section.measurements, *verdict.figures])
-        section = _by(section, drawn, section.columns.get(drawn, figure), judged=verdict.evaluation.name)
+        # What is drawn is the figure that made the answer, or else the one that says whether it is better.
+        for check in (verdict.better, verdict.deciding):
+            figure = {"gain": verdict.metric, "value": verdict.rules.estimator.upper()}.get(check.figure, check.figure)
+            said = value_said(verdict) if check.figure == "value" else figure
+            section = _by(section, figure, section.columns.get(figure, said), judged=verdict.evaluation.name)
         section = replace(section, claims=[*verdict.checks, *others])
-    notes = [*result.notes, *(() if verdict is None else verdict.notes)]
+    notes = [*result.notes, *(result.comparison if verdict is None else verdict).notes]
     settings = {
         "localpolicy": __version__,
         **{f"column {use.column}": f"{use.role or 'not used'}: {use.why}" for use in result.asked.guessed.uses},
         "judged": "nothing" if verdict is None else str(result.chosen.folder),
         **({"the improvement says": result.said} if result.said else {}),
         "against": "nothing" if verdict is None else verdict.against,
-        "the figure that decides": figure,
-        **{f"note {number}": note for number, note in enumerate(notes, start=1)},
+        "decided by": "nothing" if verdict is None else decided_by(verdict),
+        **numbered(notes),
     }
     numbers = list(headline.numbers)
     if improvement is not None:

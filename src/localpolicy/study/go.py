@@ -33,10 +33,10 @@ from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.judge.claims import GateRules, rules_of
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate import Gate, gate
+from localpolicy.judge.gate import Gate, gate, opponents
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import AT_20
+from localpolicy.measure.metrics import AT_20, question_of
 from localpolicy.model.recorded import check_lists, read_recorded
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.baselines import fit_baseline
@@ -122,6 +122,7 @@ class GoResult(Result):
         content = {**verdict, "answer": self.answer, "deploy": deploy, "sentence": self.sentence}
         if self.verdict is None:
             content["ranked"] = [{"policy": each.name, **as_json(each.metrics["all"])} for each in self.ranked]
+            content["notes"] = list(self.comparison.notes)
         return {**content, "read": list(self.notes)}
 
     def to_arrow(self) -> pa.Table:
@@ -259,14 +260,14 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoRe
         left_out.append(
             f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to stay within the time"
         )
-    write_commands(asked, plan, judged=sequences)
+    question = question_of(data)
+    write_commands(asked, plan, question, judged=sequences)
     verdict = None
     if plan.improve is not None:
-        against: list[Any] = [*(asked.own or plan.by_log), *references]
+        against = opponents(question, asked.own, references)
         verdict = gate(chosen, against=against, rules=asked.rules, data=data, device=device, config=measure or None)
     metrics = {"metrics": AT_20, **measure} if measure else None
     comparison = compare([*runs, *asked.own], against=references, data=data, device=device, config=metrics)
-    left_out += comparison.evaluations[0].left_out if verdict is None else []  # else the gate says it
     result = GoResult(asked, data, plan, chosen, verdict, comparison, tuple(left_out))
     write_json(out / "verdict.json", result.to_dict())
     return result

@@ -15,6 +15,8 @@ from localpolicy.data.guess.guess import Guess
 from localpolicy.data.reading import ROW
 from localpolicy.errors import to_caller
 from localpolicy.judge.claims import GateRules
+from localpolicy.judge.gate import opponents
+from localpolicy.measure.metrics import Question
 from localpolicy.model.baselines import BASELINES
 from localpolicy.runtime.files import write_text
 from localpolicy.study.go_plan import FEW, Plan, held_out
@@ -70,7 +72,7 @@ def tell(*notes: str) -> None:
         LOG.info("note: %s.", to_caller(note))
 
 
-def write_commands(asked: Asked, plan: Plan, *, judged: int | None) -> None:
+def write_commands(asked: Asked, plan: Plan, question: Question, *, judged: int | None) -> None:
     """The same steps as single commands, from the log on; `judged` test sequences where not all were."""
     out, data, improved = asked.out, asked.out / "data", asked.out / IMPROVED
     settings = ("--config", out / "config.yaml")
@@ -112,7 +114,7 @@ def write_commands(asked: Asked, plan: Plan, *, judged: int | None) -> None:
     if plan.improve:
         made_of = ("--objective", plan.improve, "--set", f"objective.logging={runs[0]}")
         lines.append(train(improved, *settings, *made_of))
-        lines.append(lpi("gate", improved, *against(*(asked.own or plan.by_log), *runs), *judging))
+        lines.append(lpi("gate", improved, *against(*opponents(question, asked.own, runs)), *judging))
     shown = ["--html", out / "comparison.html", *(["--titles", asked.titles] if asked.titles else [])]
     lines.append(lpi("compare", *compared, *against(*runs), *seen, *shown))
     write_text(out / "commands.sh", "\n".join(lines) + "\n")

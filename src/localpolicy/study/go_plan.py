@@ -25,7 +25,6 @@ from localpolicy.data.guess.guess import Guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.judge.gate import THE_LOG
 from localpolicy.measure.metrics import question_of
 from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
@@ -67,7 +66,6 @@ class Plan:
     scoring_seconds: float = 0.0  # of one pass over the validation split
     seeds: tuple[int, ...] = REFERENCE_SEEDS  # of the estimates: the second one is left out where time is short
     side_by_side: bool = True  # whether the estimates are trained at the same time
-    by_log: tuple[str, ...] = ()  # the word `log`, where the value of what wrote it is known
     notes: tuple[str, ...] = ()
 
     @property
@@ -166,10 +164,8 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
     if least > clock.minutes:
         kept = f"even the least takes about {math.ceil(least)} minutes for this log on this machine"
         notes.insert(0, f"{kept}: {minutes} cannot be kept")
-    # What was shown with known probabilities is judged by what it earned, not by how well its log is imitated.
-    by_log = (THE_LOG,) if question.kind == "value" else ()
     runs = len(seeds) + (improve is not None)
-    return Plan(config, improve, runs, epoch, together * fitting, scoring, seeds, side_by_side, by_log, tuple(notes))
+    return Plan(config, improve, runs, epoch, together * fitting, scoring, seeds, side_by_side, tuple(notes))
 
 
 def counted(number: float, what: str) -> str:
