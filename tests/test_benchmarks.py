@@ -31,6 +31,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "features.py": "reads logs that are not in the repository",
     "figures.py": "trains in several shops",
     "first_hour.py": "trains on many logs",
+    "reference_fit.py": "trains on many logs",
     "real_logs.py": "reads logs that are not in the repository",
     "frontier.py": "plays the demo",
     "list_rounds.py": "trains for several rounds",

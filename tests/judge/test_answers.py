@@ -13,10 +13,11 @@ from measured import log as small_log
 
 from localpolicy.catalogue.logits import DenseLogits, Logits
 from localpolicy.data.batches import WindowConfig
-from localpolicy.judge.claims import UNJUDGED, Claim, Gate, GateRules, check
+from localpolicy.judge.claims import UNJUDGED, Claim, Gate, GateRules, check, unjudged
 from localpolicy.judge.gate_answers import (
     BOTH,
     NAME,
+    NO_ESTIMATE,
     WORTH,
     Answers,
     Choices,
@@ -112,7 +113,7 @@ def test_worth_and_number_of_answers_decide_together():
     unweighted = judged(policy("new", dearer, reward), None)
     blind = answers_checks(unweighted, judged(old, None), GAIN, RULES)
     assert [each.outcome for each in blind] == ["cannot tell", "not asked"] and "give an mle run" in blind[0].because
-    assert baselines_by_answers(unweighted, [unweighted], RULES).outcome == "not judged"
+    assert baselines_by_answers(unweighted, [unweighted], RULES).because == unjudged(NO_ESTIMATE)
     few, mu_few, dearer_few, _ = log(20)
     short = [judged(policy(name, logp, few), mu_few) for name, logp in (("new", dearer_few), ("old", mu_few))]
     found = answers_checks(*short, GAIN, RULES)

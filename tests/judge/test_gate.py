@@ -193,7 +193,8 @@ def test_a_reference_that_learned_nothing_measures_no_distance():
     sharp, dull = popular + 0.5, np.full(500, -math.log(20)) + rng.normal(0, 0.01, 500)
     for logp, outcome, said in (
         (sharp, "yes", ""), (dull, "cannot tell", "no better than chance,"),
-        (popular - 0.1, "cannot tell", "no better than popularity,"), (popular - 0.02, "yes", ""),
+        (popular - 0.1, "cannot tell", "popularity of all that was shown, by more than 0.05 nats,"),
+        (popular - 0.02, "yes", ""),
     ):  # fmt: skip
         named = replace(new, scores=replace(new.scores, logp_reference={"mle": logp}))
         found = reference_fit_check(named, popular, 20, GateRules())
@@ -207,9 +208,14 @@ def test_a_reference_that_learned_nothing_measures_no_distance():
         "noise does not make up for a likelihood below the propensities'"
     )
     assert reference_fit_check(new, popular, 20, GateRules()).outcome == "not asked"
+    named = replace(new, scores=replace(new.scores, logp_reference={"mle": sharp}))
+    said = reference_fit_check(named, popular, 20, GateRules()).because
+    assert f"the popularity of all that was shown {popular.mean():.3f} (the policy called popularity is that" in said
+    answered = replace(new, scores=replace(named.scores, events=["click"]))
+    assert "shown" not in reference_fit_check(answered, popular, 20, GateRules()).because, "then they are the same"
     among = replace(new.scores, logp_reference={"mle": sharp}, logp_open_reference={"mle": sharp + 1})
     said = reference_fit_check(replace(new, scores=among), popular, 20, GateRules()).because
-    assert f"mle: log-likelihood over the whole catalogue {sharp.mean():.3f}" in said, "a table has that among the open"
+    assert f"log-likelihood over the whole catalogue: mle {sharp.mean():.3f}" in said, "a table has that among the open"
 
 
 def test_the_verb_gives_three_exit_codes(place, tmp_path):

@@ -233,12 +233,24 @@ def test_a_large_log_holds_out_what_the_minutes_allow():
 
 def assert_the_page_draws_what_decided(done: GoResult, folder: Path) -> None:
     """Before: the nDCG, which was not asked, under a verdict by the reward per answer."""
-    figure, known = "reward per answer", {"improved": 0.4, "mle-seed-101": 0.3, "item-kNN": 0.2}
-    rows = tuple(Measurement.of(name, figure, Interval.of(mean, 0.01)) for name, mean in known.items())
-    checks = [check(figure, "yes", "", 0.1, 0.05, 0.15, 300, plain="its answers would be worth more")]
-    judged = replace(done, verdict=replace(done.verdict, checks=checks, figures=rows))
-    (section,) = write_go(judged, folder / "page.html").sections
-    assert section.main == figure and {name: section.mean(name, figure) for name in known} == known
+    worth, both, fell = (
+        check(name, "yes", "", 0.1, 0.05, 0.15, 300, plain="its answers would be worth more")
+        for name in ("reward per answer", "worth and number of answers", "coverage")
+    )
+    known = {"improved": 0.4, "mle-seed-101": 0.3, "item-kNN": 0.2}
+    rows = tuple(
+        Measurement.of(name, each.figure, Interval.of(mean, 0.01))
+        for each in (both, worth)
+        for name, mean in known.items()
+    )
+    for checks, figure in (
+        ([worth, replace(both, holds=None)], both.figure),
+        ([worth, both, replace(fell, holds=False)], worth.figure),  # no policy has a figure of that check
+        ([worth, both], worth.figure),
+    ):
+        judged = replace(done, verdict=replace(done.verdict, checks=checks, figures=rows))
+        (section,) = write_go(judged, folder / "page.html").sections
+        assert section.main == figure and {name: section.mean(name, figure) for name in known} == known
     spec = specs(parse(folder / "page.html"))["s1-frontier"]
     drawn = {point["policy"]: point["y"] for point in spec["datasets"]["points"]}
     assert drawn == known and judged.to_dict()["figures"][0]["mean"] == 0.4

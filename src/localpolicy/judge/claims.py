@@ -79,6 +79,7 @@ class Claim:
 
 # ---------------------------------------------------------------------- the gate's
 
+CLOSE = 0.05
 CHECKS = {  # by name: the rule, and what holds where it says yes
     "reward per answer": (
         "its gain is significantly above min_gain", "its answers would be worth more",
@@ -103,7 +104,8 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
         "the likelihood is significantly above that of popularity", "the models were trained for long enough",
     ),
     "reference fit": (
-        "above uniform, and not below popularity", "the estimates of the log predict it better than chance",
+        f"significantly above uniform, and not significantly more than {CLOSE} nats below the popularity of the shown",
+        "the estimates of the log predict it better than chance",
     ),
 }  # fmt: skip
 UNASKED = {"divergence": ("shown, not judged: no budget was set (max_js)", "how far it moves from the log")}
@@ -152,8 +154,9 @@ class GateRules(Settings):
     )  # fmt: skip
     baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
     reference_fit: bool = Field(
-        True, description="the references must predict the log better than uniform, and no worse than popularity"
-    )
+        True, description="the references must predict the log significantly better than uniform, and not "
+        f"significantly worse than popularity by more than {CLOSE} nats; or come as close to the logged propensities"
+    )  # fmt: skip
     max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
     max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
     max_event_loss: float = Field(0.0, ge=0, description="no other event may lose significantly more than this")

@@ -115,7 +115,7 @@ def gate(
         checks.append(reference_fit_check(evaluation, popular, prepared.n_items, rules))
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
     training = training_check(evaluation, popular, trained, rules)
-    notes = [*bench.notes([candidate], references, evaluation), *([] if by_value else chosen_because)]
+    notes = [*bench.notes([candidate], references, evaluation), *([] if decides else chosen_because)]
     made = {} if candidate.run is None else candidate.run.manifest
     return Gate(
         without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,

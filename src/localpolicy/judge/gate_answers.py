@@ -250,10 +250,9 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
     for each in baselines:  # among items not met before the last item says what popularity says
         distinct.setdefault(each.choices.logp.tobytes(), each)
     known = {each.choices.name: each for each in distinct.values() if not each.refusal}
-    refused = "; ".join(each.refusal for each in distinct.values() if each.refusal)
+    refused = "; ".join(dict.fromkeys(each.refusal for each in (new, *distinct.values()) if each.refusal))
     if new.refusal or not known:
-        why = "what the new policy's answers would be worth is not known" if new.refusal else refused
-        return check("baselines", "not judged", unjudged(why), plain=UNJUDGED)
+        return check("baselines", "not judged", unjudged(refused), plain=UNJUDGED)
     values = {name: (new.values, each.values, new.choices.sequence) for name, each in known.items()}
     tests = paired_family(values, confidence=rules.confidence)
     means = {name: float(each.values.mean()) for name, each in known.items()}

@@ -12,10 +12,10 @@ from dataclasses import astuple
 
 import numpy as np
 
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.data.times import FEWEST_STEPS, seems_sorted
 from localpolicy.errors import ConfigError
-from localpolicy.judge.claims import Claim, GateRules, Outcome, check
+from localpolicy.judge.claims import CLOSE, Claim, GateRules, Outcome, check
 from localpolicy.measure.divergence import Divergence, two_digits
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.evaluation import Evaluation
@@ -24,7 +24,6 @@ from localpolicy.measure.significance import paired
 from localpolicy.runs.run import Run
 
 MOST_TIED = 0.5  # of the steps within sequences
-CLOSE = 0.05  # nats: a reference this close to the likelihood of the propensities, or of popularity, has learnt them
 
 
 def without_grounds(checks: Sequence[Claim], data: Prepared, training: Claim | None, question: Question) -> list[Claim]:
@@ -82,11 +81,15 @@ def training_check(
 
 
 def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Claim:
-    """Every reference predicts the log significantly better than uniform, and no worse than popularity.
+    """Every reference predicts the log significantly better than uniform, and not significantly worse than popularity.
 
-    Where propensities were logged and μ̂ reaches their likelihood it has learned all there is, even if that is uniform.
+    Worse counts from `CLOSE` on. Where propensities were logged and μ̂ reaches their likelihood to within as much, it
+    has learned all there is, even if that is uniform.
     """
-    scores, reasons, poor = new.scores, [], {}
+    scores, poor, unanswered = new.scores, dict[str, str](), NO_ANSWER in new.scores.events
+    if not scores.logp_reference:
+        return check("reference fit", "not asked", "no reference to measure the distance from")
+    popular = "the popularity of all that was shown" if unanswered else "popularity"
     for name, logp in scores.logp_reference.items():
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
@@ -96,19 +99,20 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
             true = np.log(scores.propensity[known])
             learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
         if not learned:
-            poor[name] = "popularity" if over_uniform.low > 0 else "chance"
-        over = " over the whole catalogue" if name in scores.logp_open_reference else ""
-        reasons.append(
-            f"{name}: log-likelihood{over} {logp.mean():.3f}, uniform {-math.log(items):.3f}, popularity "
-            f"{popularity.mean():.3f} (n {len(logp):,})"
-        )
-    if not reasons:
-        return check("reference fit", "not asked", "no reference to measure the distance from")
-    said, plain = "; ".join(reasons), ""
+            worse = f"significantly worse than {popular}, by more than {CLOSE:g} nats"
+            poor[name] = worse if over_uniform.low > 0 else "no better than chance"
+    over = " over the whole catalogue" if scores.logp_open_reference else ""  # a table has that among the open ones
+    means = ", ".join(f"{name} {logp.mean():.3f}" for name, logp in scores.logp_reference.items())
+    answered = " (the policy called popularity is that of what was answered)" if unanswered else ""
+    said = (
+        f"log-likelihood{over}: {means}, uniform {-math.log(items):.3f}, {popular} {popularity.mean():.3f}{answered}, "
+        f"n {len(scores):,}"
+    )
+    plain = ""
     if poor:
-        worse = f"predicts the log no better than {' or '.join(sorted(set(poor.values())))}"
-        plain = f"a reference {worse}, so no distance can be measured from it"
-        said += f". {', '.join(poor)} {worse}, so no distance can be measured from it: train it longer"
+        worse = f"predicts the log {' or '.join(sorted(set(poor.values())))}, so no distance can be measured from it"
+        plain = f"a reference {worse}"
+        said += f". {', '.join(poor)} {worse}: train it longer, or on more of the log"
     return check("reference fit", "cannot tell" if poor else "yes", said, n=len(scores), plain=plain)
 
 

@@ -143,12 +143,11 @@ def baselines_by_value(
     if not baselines:
         return LEFT_OUT
     mine, base = (each.found for each in both_values(new, deployed, rules))
-    values = {baseline.name: valued(baseline.off_policy, rules) for baseline in baselines}
-    known = {name: each.found for name, each in values.items() if each.found is not None}
+    values = {each.name: valued(each.off_policy, rules) for each in (new, *baselines)}
+    known = {each.name: found for each in baselines if (found := values[each.name].found) is not None}
     refused = {name: each.refusal for name, each in values.items() if each.found is None}
     if mine is None or not known:
-        why = too_little(refused) if mine is not None else "the value of the new policy is not known"
-        return check("baselines", "not judged", unjudged(why), plain=UNJUDGED)
+        return check("baselines", "not judged", unjudged(too_little(refused)), plain=UNJUDGED)
     tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
     means = {name: found.mean for name, found in known.items()}
     best, reason = best_baseline("estimated J", mine.mean, means, tests)
