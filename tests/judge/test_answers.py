@@ -148,7 +148,7 @@ def test_two_checks_give_the_answer_that_one_gave(seed):
         test = paired(new.values, old.values, new.choices.sequence, confidence=0.95)
         alone = gain_claim(NAME, test, float(old.values.mean()), "", WORTH, RULES)
         verdict = Gate(checks, SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES)
-        assert verdict.answer == answer_before(test, together(new, old, RULES), alone.outcome)
+        assert verdict.answer == answer_before(test, together(new, old), alone.outcome)
         torn = checks[0].outcome == "yes" and checks[1].outcome == "cannot tell"
         assert verdict.decided_by == (BOTH if torn else NAME) and verdict.sentence.count(":") == 1
 
@@ -201,7 +201,7 @@ def test_of_answers_that_cost_fewer_are_better():
     reward, mu, *_ = log()
     old, new = policy("old", mu, reward), policy("new", mu, reward, 0.6)
     costly = [Answers(each, reward - 2.0) for each in (new, old)]
-    assert together(*costly, RULES).difference == pytest.approx(-0.1 / old.ranks.mean())
+    assert together(*costly).difference == pytest.approx(-0.1 / old.ranks.mean())
 
 
 def test_the_weights_are_by_all_estimates_of_the_log():

@@ -13,10 +13,11 @@ from gate_examples import made, small_config, valued
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, on_command_line
 from localpolicy.judge.claims import UNJUDGED, check, unjudged
-from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate
+from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate, opponents
 from localpolicy.judge.gate_value import baselines_by_value, value_check, value_tests
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.estimators import Contributions, skewed
+from localpolicy.measure.metrics import Question
 from localpolicy.measure.off_policy import off_policy
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
@@ -58,6 +59,14 @@ def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
         f"it earns more than every simple baseline that can be judged. Not judged: {said}"
     )
     assert baselines_by_value(policies["high"], None, [], rules).outcome == "not asked"
+
+
+def test_whom_a_policy_is_judged_against():
+    """One rule for the commands of `go` and of a comparison's page."""
+    value, rewards = Question("value", ""), Question("rewards", "")
+    assert opponents(value, [], ["mle-1", "mle-2"]) == ["log", "mle-1", "mle-2"]
+    assert opponents(value, ["own.csv"], ["mle-1"]) == ["own.csv", "mle-1"], "what is known to be deployed"
+    assert opponents(rewards, [], ["mle-1", "mle-2"]) == ["mle-1", "mle-2"], "the first stands for what wrote the log"
 
 
 def test_a_value_is_refused_alike_by_all_who_ask():

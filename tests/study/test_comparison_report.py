@@ -607,6 +607,7 @@ def test_the_page_asks_what_the_gate_asks(comparison, section):
     gain = comparison.gains["lpi_rl-2"]["SNIPS"]
     verdict = gate(comparison.candidates[2].run, against=[each.run for each in comparison.candidates[:2]])
     check = next(each for each in verdict.checks if each.figure == "value")
+    assert verdict.notes == comparison.notes
     assert gain.difference == pytest.approx(check.value, rel=1e-6)
     assert gain.low <= check.low and gain.high >= check.high, "of several comparisons"
     without = replace(section, measurements=[row for row in section.measurements if row.figure != "true J"])
@@ -628,11 +629,14 @@ def test_the_note_names_the_columns_that_are_not_tested(section):
     assert section.corrected["true gain"] == len(section.names), "the truth's marks are corrected as well"
 
 
-def test_findings_are_about_the_policy_that_is_meant(comparison):
+def test_findings_are_about_the_policy_that_is_meant(comparison, tmp_path, monkeypatch):
+    monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     for of, moves in (("lpi_rl-2", True), ("popularity", True), ("mle-1", False)):  # an estimate of the log is the log
         claims = [each.claim for each in comparison_section(comparison, of=of, samples=False).claims]
         assert (f"{of} differs from the log by more than seed noise" in claims) is moves
     noted = replace(comparison, notes=("the log does not say which items its filters left out",))
+    write_comparison(noted, tmp_path / "report.html")
+    assert noted.notes[0] in [words.text for words in parse(tmp_path / "report.html").all("dd")]
     assert not [each for each in comparison_section(noted, samples=False).claims if each.figure == "settings"]
     differs = replace(noted, differences=("mle-1 was trained on other data",))
     (claim,) = (each for each in comparison_section(differs, samples=False).claims if each.figure == "settings")

@@ -41,7 +41,7 @@ from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, GateRule
 from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few, would_tell
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
-from localpolicy.measure.estimate import Interval, Measurement, mean_estimate, sequences_of
+from localpolicy.measure.estimate import CONFIDENCE, Interval, Measurement, mean_estimate, sequences_of
 from localpolicy.measure.off_policy import CAP
 from localpolicy.measure.significance import Paired, paired, paired_family
 from localpolicy.measure.summary import Scores
@@ -167,14 +167,14 @@ def _share(value: float, old: Answers) -> float:
     return value / max(abs(float(old.values.mean())), SMALL)
 
 
-def together(new: Answers, old: Answers, rules: GateRules) -> Paired:
+def together(new: Answers, old: Answers, *, confidence: float = CONFIDENCE) -> Paired:
     """The relative gain in the reward per answer and that in the nDCG of all answers, added up."""
     worth, found = float(old.values.mean()), max(float(old.choices.ranks.mean()), SMALL)
     first, second = (
         each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * each.choices.ranks / found
         for each in (new, old)  # more of a loss is a loss
     )
-    return paired(first, second, new.choices.sequence, confidence=rules.confidence)
+    return paired(first, second, new.choices.sequence, confidence=confidence)
 
 
 def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) -> list[Claim]:
@@ -190,7 +190,8 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
     if refusal := new.refusal or old.refusal:
         alone = check(BOTH, "not asked", "what its answers would be worth is not known")
         return [check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), alone]
-    test, both = paired(new.values, old.values, clusters, confidence=rules.confidence), together(new, old, rules)
+    test = paired(new.values, old.values, clusters, confidence=rules.confidence)
+    both = together(new, old, confidence=rules.confidence)
     base, few, words = float(old.values.mean()), too_few(clusters, rules), WORTH
     if few is not None:
         words = WORTH | {"cannot tell": f"{sequences_of(clusters)} sequences are too few"}
@@ -259,7 +260,7 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
     best, reason = best_baseline(NAME, float(new.values.mean()), means, tests)
     numbers, beside = tests[best].numbers, f". Not judged: {refused}" if refused else ""
     for name in sorted(tests, key=lambda name: tests[name].difference):
-        if tests[name].sign < 0 and together(known[name], new, rules).sign > 0:
+        if tests[name].sign < 0 and together(known[name], new, confidence=rules.confidence).sign > 0:
             plain = f"answers to the simple baseline {name} may be worth more: try both online"
             return check(
                 "baselines", "cannot tell", f"{reason}: {plain}{beside}", *numbers, plain=plain, unit="answers"
@@ -284,7 +285,7 @@ def by_answers(
     log = of_the_log(every[0], {each.name for each in estimates if each.estimates_logging})
     kept, first, second, *rivals = (answers(each, log, rules) for each in every)
     checks, beaten = answers_checks(first, second, gain, rules), baselines_by_answers(kept, rivals, rules)
-    rows = [row for each in (first, second, *rivals) for row in _rows(each, second, rules, bench.config.split)]
+    rows = [row for each in (first, second, *rivals) for row in _rows(each, second, bench.config.split)]
     if pair.refusal is not None:
         checks = [each.in_doubt(pair.refusal) for each in checks]
     if bench.data.kind == "impressions":
@@ -293,14 +294,15 @@ def by_answers(
     return checks, beaten, rows
 
 
-def _rows(answers: Answers, old: Answers, rules: GateRules, split: str) -> list[Measurement]:
+def _rows(answers: Answers, old: Answers, split: str) -> list[Measurement]:
     """The reward per answer, and the gain over `old` in worth and number together, as rows of the long table."""
     if answers.refusal:
         return []
     name, found = answers.choices.name, mean_estimate(answers.values, answers.choices.sequence)
     rows = [Measurement.of(name, NAME, Interval.from_estimate(found), se=found.se, n=found.n, split=split)]
     if not old.refusal:
-        both = together(answers, old, rules)
-        around = Interval(both.difference, both.low, both.high)
+        both = together(answers, old)
+        ends = (0.0, 0.0) if answers is old else (both.low, both.high)
+        around = Interval(both.difference, *ends)
         rows.append(Measurement.of(name, BOTH, around, se=both.se, n=both.n, split=split))
     return rows

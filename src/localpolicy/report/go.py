@@ -10,6 +10,7 @@ from localpolicy import __version__
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.guess.reading import Use
 from localpolicy.errors import to_caller
+from localpolicy.judge.gate_answers import BOTH
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
@@ -71,7 +72,8 @@ def write_go(result: GoResult, path: Path) -> Contents:
         # What is drawn is the figure that made the answer, or else the one that says whether it is better.
         for check in (verdict.better, verdict.deciding):
             figure = {"gain": verdict.metric, "value": verdict.rules.estimator.upper()}.get(check.figure, check.figure)
-            said = value_said(verdict) if check.figure == "value" else figure
+            words = {"value": value_said(verdict), BOTH: f"gain in {BOTH} over {verdict.against}"}
+            said = words.get(check.figure, figure)
             section = _by(section, figure, section.columns.get(figure, said), judged=verdict.evaluation.name)
         section = replace(section, claims=[*verdict.checks, *others])
     notes = [*result.notes, *(result.comparison if verdict is None else verdict).notes]
