@@ -32,7 +32,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
-from localpolicy.measure.truth import bandit_probabilities
+from localpolicy.measure.truth import PolicyAgent
 from localpolicy.runs.run import Run
 from localpolicy.simulation import BanditWorld, load_world
 from localpolicy.training.train import train
@@ -207,7 +207,7 @@ def new_items(folder: Path, arm: str) -> dict[str, list[float]]:
     for seed in sorted(folder.glob("seed-*")):
         world = load_world(seed / "start" / "data")
         assert isinstance(world, BanditWorld)
-        share_XV = bandit_probabilities(Run(seed / arm / "round-01" / "run").policy(), world)
+        share_XV = world.table(PolicyAgent(Run(seed / arm / "round-01" / "run").policy(), world))
         first, now, often = world.on_sale(0), world.on_sale(1), world.context_probabilities
         mass, worth = often @ share_XV, (often @ world.reward)[:now]
         new, good = np.arange(now) >= first, worth >= np.quantile(worth, 2 / 3)

@@ -36,12 +36,12 @@ from localpolicy.judge.gate_answers import Choices, choices_of, of_the_log, snip
 from localpolicy.measure.score import score
 from localpolicy.measure.significance import paired
 from localpolicy.measure.summary import Scores, answered, reward_weighted
-from localpolicy.measure.truth import agent, histories, world_numbers
+from localpolicy.measure.truth import PolicyAgent, histories, world_numbers
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.histories import Deployable
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreWorld, write_prepared
-from localpolicy.simulation.shop import Agent, StoreConfig
+from localpolicy.simulation.shop import Chooser, StoreConfig
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
 
@@ -191,11 +191,11 @@ def first_figures(mine: Choices, old: Choices) -> dict[str, tuple[np.ndarray, np
 
 def visits(policy: Deployable, world: StoreWorld, mode: str, episodes: int) -> np.ndarray:
     """Mean reward per impression of each visit: the same shoppers and luck for every policy."""
-    shown = agent(policy, world) if mode == "sampled" else listed(policy, world)
+    shown = PolicyAgent(policy, world) if mode == "sampled" else listed(policy, world)
     return np.asarray(world.rollouts(shown, episodes, STEPS, 0).per_episode)
 
 
-def listed(policy: Deployable, world: StoreWorld) -> Agent:
+def listed(policy: Deployable, world: StoreWorld) -> Chooser:
     """Shows one of the best items, place j drawn with weight 1 / log2(j + 1)."""
     number = world_numbers(policy, world.n_items)
     weight = 1 / np.log2(np.arange(PLACES) + 2)

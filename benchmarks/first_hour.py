@@ -31,7 +31,7 @@ from localpolicy.measure.truth import batch_of_arrays, true_value
 from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
-from localpolicy.simulation import BanditWorld, StoreWorld
+from localpolicy.simulation.events import World
 from localpolicy.simulation.logs import write_log
 from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.go import GoResult
@@ -59,7 +59,7 @@ def simulated(world: str, sequences: int, *dials: str, interactions: bool = Fals
 
     def make(folder: Path, seed: int) -> Log:
         config, kind = WORLDS[world]
-        built: BanditWorld | StoreWorld = kind(config().with_changes(dials), seed=seed)
+        built: World = kind(config().with_changes(dials), seed=seed)
         write_log(built, folder / "log", sequences=sequences, seed=seed, interactions=interactions)
 
         def earned(result: GoResult) -> tuple[float, float, float]:

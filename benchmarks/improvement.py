@@ -30,7 +30,7 @@ from localpolicy.catalogue import backend
 from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.truth import bandit_probabilities, true_value
+from localpolicy.measure.truth import PolicyAgent, true_value
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
@@ -204,7 +204,7 @@ def dialled(policy: Policy, js: Callable[[Policy], float], target: float) -> flo
 
 def tilt(world: BanditWorld, estimate: Policy, reference: Policy, target: float) -> float:
     """The gain of μ̂ exp(r/β) with the true r, at that JS from the reference."""
-    mu, other = bandit_probabilities(estimate, world), bandit_probabilities(reference, world)
+    mu, other = (world.table(PolicyAgent(each, world)) for each in (estimate, reference))
 
     def at(beta: float) -> np.ndarray:
         logits = np.log(np.maximum(mu, 1e-300)) + world.reward / beta

@@ -29,12 +29,13 @@ from collect import command_line, show
 
 from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
-from localpolicy.measure.truth import bandit_probabilities, rollout
+from localpolicy.measure.truth import PolicyAgent
 from localpolicy.model.policy import Policy
 from localpolicy.objectives.lpi import LPI, LPIBandit
 from localpolicy.runs.config import Config
-from localpolicy.simulation import BanditWorld, StoreWorld, write_prepared
-from localpolicy.simulation.truth import WORLDS
+from localpolicy.simulation import write_prepared
+from localpolicy.simulation.events import World
+from localpolicy.simulation.truth import STEPS, WORLDS
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
 
@@ -113,10 +114,10 @@ CASES: dict[str, Case] = {
 assert len(CASES) == 40
 
 
-def logged(case: Case, folder: Path, seed: int) -> tuple[Prepared, BanditWorld | StoreWorld, Config]:
+def logged(case: Case, folder: Path, seed: int) -> tuple[Prepared, World, Config]:
     """A prepared log of the case, the world behind it, and LPI's settings for it."""
     settings_of, kind = WORLDS[case.world]
-    world: BanditWorld | StoreWorld = kind(settings_of().with_changes(case.dials), seed=seed)
+    world: World = kind(settings_of().with_changes(case.dials), seed=seed)
     chunks = (replace(chunk, reward=case.scale * chunk.reward) for chunk in world.log(case.sequences, seed))
     write_prepared(
         world, folder / "data", sequences=case.sequences, seed=seed, interactions=case.interactions, chunks=chunks
@@ -137,7 +138,7 @@ def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only:
         run = train(data, out=Path(scratch) / "run", config=config)
         policy, chosen = run.policy(), run.manifest["improvement"]
         trained = time.perf_counter()
-        logging = world.logging_value() if isinstance(world, BanditWorld) else _logged(world, episodes)
+        logging = float(world.visit_rewards(None, episodes, STEPS, 0).mean())
         earned = partial(values, world=world, episodes=episodes)
         estimate = policy.logging()
         gain = earned(policy) - earned(estimate) if chosen["slope"] else np.zeros(2)
@@ -165,15 +166,10 @@ def measure(task: tuple[str, int], *, episodes: int, precise: bool, chosen_only:
         return found
 
 
-def values(policy: Policy, world: BanditWorld | StoreWorld, episodes: int) -> np.ndarray:
+def values(policy: Policy, world: World, episodes: int) -> np.ndarray:
     """J(π) of each visit, the same visitors and luck for every policy; of a bandit the exact value, twice."""
-    if isinstance(world, BanditWorld):
-        return np.full(2, world.value(bandit_probabilities(policy, world)))
-    return rollout(policy, world, episodes=episodes).per_episode
-
-
-def _logged(world: StoreWorld, episodes: int) -> float:
-    return world.rollouts(world.logging_agent(), episodes, 20, 0).mean
+    found = world.visit_rewards(PolicyAgent(policy, world), episodes, STEPS, 0)
+    return np.repeat(found, 2) if world.exact else found
 
 
 def _tilted(policy: Policy, temperature: float) -> Policy:

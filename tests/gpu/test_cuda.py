@@ -11,7 +11,7 @@ from small_logs import write_small
 from localpolicy.catalogue import backend, dense
 from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.measure.candidates import open_run
-from localpolicy.measure.truth import agent
+from localpolicy.measure.truth import PolicyAgent
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
@@ -73,7 +73,9 @@ def test_a_policy_shows_the_same_items_from_a_gpu(greedy, tmp_path):
     run = train(tmp_path / "data", out=tmp_path / "run", config=config)
     items, events = np.random.default_rng(0).integers(0, [[[40]], [[2]]], (2, 200, 6))
     (one, share), (two, other) = (
-        agent(open_run(run, "run", device=device).policy, world, greedy=greedy)(items, events, np.random.default_rng(1))
+        PolicyAgent(open_run(run, "run", device=device).policy, world, greedy=greedy)(
+            items, events, np.random.default_rng(1)
+        )
         for device in ("cpu", "cuda")
     )
     assert (one == two).mean() > 0.99, "a draw on the edge between two items may fall to either side"

@@ -11,12 +11,10 @@ from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.truth import (
+    PolicyAgent,
     RoundMeasure,
-    agent,
-    bandit_probabilities,
     batch_of_arrays,
     histories,
-    rollout,
     true_value,
 )
 from localpolicy.model.baselines import Popularity
@@ -66,12 +64,33 @@ def test_rounds_of_a_bandit_are_exact(bandit):
     assert found["js_before"] == found["js_first"] and found["gain"] == found["step"], "the policy before is μ"
 
 
+@pytest.mark.parametrize("kind", ["bandit", "store"])
+def test_a_world_of_another_class_is_measured_by_what_it_answers(bandit, shops, kind):
+    world, data = {"bandit": bandit, "store": (shops[0], shops[1]["impressions"])}[kind]
+
+    class Another:
+        def __getattr__(self, name):
+            return getattr(world, name)
+
+    made = policy(data, event_embeddings=True)
+    assert true_value(made, Another(), episodes=20) == true_value(made, world, episodes=20)
+    rounds = [RoundMeasure(each, episodes=20, seed=0).of(made, None) for each in (world, Another())]
+    assert rounds[0] == rounds[1] and (rounds[0]["truth"]["se"] == 0) == world.exact
+
+
+def test_the_logging_policy_of_a_bandit_is_asked_by_history(bandit):
+    world, _ = bandit
+    rows = [3, 0, 3]
+    asked = world.logging_probabilities(world.contexts[rows], np.zeros((3, 3), int))
+    assert (asked == world.logging[rows]).all()
+
+
 def test_items_the_policy_never_saw_get_no_probability(tmp_path):
     world = BanditWorld(BanditConfig(contexts=4, items=60, history=1), seed=0)
     write_prepared(world, tmp_path / "few", sequences=12, seed=0)
     data = Prepared(tmp_path / "few")
     assert data.n_items < 30, "the log must miss some items for this to say anything"
-    found = bandit_probabilities(policy(data), world)
+    found = world.table(PolicyAgent(policy(data), world))
     unseen = np.setdiff1d(np.arange(60), data.catalogue["item_id"].to_numpy())
     assert (found[:, unseen] == 0).all()
     np.testing.assert_allclose(found.sum(1), 1, atol=1e-6)
@@ -117,7 +136,7 @@ def test_a_policy_reads_what_its_own_log_held(shops):
 def test_an_agent_draws_from_the_policy_and_tells_the_probability(shops):
     world, data = shops
     made = policy(data["interactions"])
-    choose = agent(made, world)
+    choose = PolicyAgent(made, world)
     known = data["interactions"].catalogue["item_id"].to_pylist()
     histories_BT = np.tile(np.array([[known[0], known[1]]]), (20_000, 1))
     items, probability = choose(histories_BT, np.ones_like(histories_BT), np.random.default_rng(0))
@@ -127,7 +146,7 @@ def test_an_agent_draws_from_the_policy_and_tells_the_probability(shops):
     assert (np.abs(seen - share) < 5 * np.sqrt(share * (1 - share) / 20_000) + 1e-4).all()
     expected = dict(zip(known, share, strict=True))
     np.testing.assert_allclose(probability[:50], [expected[item] for item in items[:50]], rtol=1e-4)
-    best, sure = agent(made, world, greedy=True)(histories_BT[:3], np.ones((3, 2), int), np.random.default_rng(0))
+    best, sure = PolicyAgent(made, world, greedy=True)(histories_BT[:3], np.ones((3, 2), int), np.random.default_rng(0))
     assert best.tolist() == [known[int(share.argmax())]] * 3
     assert sure.tolist() == [1.0] * 3
 
@@ -140,10 +159,11 @@ def test_rollouts_agree_with_an_agent_written_by_hand(shops):
     def popular(items, events, rng):
         return rng.choice(ids, size=len(items), p=share / share.sum())
 
-    found, expected = rollout(baseline, world, episodes=3000, steps=5), world.rollouts(popular, 3000, 5, 0)
+    found = world.visit_rewards(PolicyAgent(baseline, world), 3000, 5, 0)
+    expected = world.visit_rewards(popular, 3000, 5, 0)
     # Both turn the same luck into the same draws but for rounding, before the same shoppers.
-    assert (found.per_episode == expected.per_episode).mean() > 0.99
-    assert found.per_episode.std() > 0
+    assert (found == expected).mean() > 0.99
+    assert found.std() > 0
 
 
 def test_the_gain_over_the_logging_policy_is_paired(shops):

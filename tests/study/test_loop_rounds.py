@@ -14,11 +14,10 @@ from localpolicy.cli.main import main
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
-from localpolicy.measure.truth import bandit_probabilities
+from localpolicy.measure.truth import PolicyAgent
 from localpolicy.report.contents import Interval
 from localpolicy.report.loop import loop_contents, loop_verdict, write_loop
 from localpolicy.runs.run import Run
-from localpolicy.simulation import BanditWorld
 from localpolicy.study import loop as loop_module
 from localpolicy.study.demo import policies_of
 from localpolicy.study.loop import Loop, world_of
@@ -86,11 +85,10 @@ def divergence(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def test_figures_of_the_bandit_are_the_exact_sums(done):
     out, result = done["bandit"]
     world = result.world
-    assert isinstance(world, BanditWorld)
     shares = [world.logging]
     for number, said in enumerate(result.rounds["lpi_cb_weighted β=0.3"][0], start=1):
         policy = Run(out / f"seed-0/lpi_cb_weighted-beta-0.3/round-{number:02d}/run").policy()
-        shares.append(bandit_probabilities(policy, world))
+        shares.append(world.table(PolicyAgent(policy, world)))
         weight = world.context_probabilities
         assert said["truth"] == {"mean": pytest.approx(world.value(shares[-1])), "se": 0.0}
         assert said["gain"]["mean"] == pytest.approx(world.value(shares[-1]) - world.logging_value())
@@ -515,7 +513,7 @@ def test_new_items_are_shown_from_the_round_on_in_which_they_come(tmp_path):
     world = world_of(config)
     for number, on_sale in ((1, 9), (2, 12)):
         run = Run(tmp_path / "loop" / "seed-0" / "mle" / f"round-{number:02d}" / "run")
-        shown = bandit_probabilities(run.policy(), world).min(0) > 0
+        shown = world.table(PolicyAgent(run.policy(), world)).min(0) > 0
         assert shown[:on_sale].all() and not shown[on_sale:].any()
     served = Prepared(tmp_path / "loop" / "seed-0" / "mle" / "round-01" / "data")
     shown = np.unique(served.catalogue["item_id"].to_numpy()[served.catalogue["count"].to_numpy() > 0])

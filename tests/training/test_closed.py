@@ -14,7 +14,7 @@ from small_logs import write_small
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError, Stopped
-from localpolicy.measure.truth import bandit_probabilities
+from localpolicy.measure.truth import PolicyAgent
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
 from localpolicy.model.weights import load_weights
@@ -189,7 +189,7 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     settings = config("lpi_cb", objective={"beta": 0.1}, epochs=4)
     write_prepared(world, tmp_path / "first", sequences=600)
     served = train(Prepared(tmp_path / "first"), out=tmp_path / "served", config=settings)
-    shares = bandit_probabilities(served.policy(), world)
+    shares = world.table(PolicyAgent(served.policy(), world))
     write_prepared(
         world, tmp_path / "log", sequences=600, seed=1, chunks=world.log(600, 1, probabilities=shares),
         policy=served.version, like=Prepared(tmp_path / "first"),
@@ -198,7 +198,7 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     taught = settings.with_changes([f"objective.logging={served.folder}"])
     runs = [train(log, out=tmp_path / name, config=each) for name, each in (("taught", taught), ("anew", settings))]
     distance = [
-        float(np.abs(bandit_probabilities(run.policy().logging(), world) - shares).sum(1).mean()) for run in runs
+        float(np.abs(world.table(PolicyAgent(run.policy().logging(), world)) - shares).sum(1).mean()) for run in runs
     ]
     assert distance[0] < 0.8 * distance[1], distance
     about = runs[0].manifest
@@ -217,7 +217,7 @@ def test_an_improved_policy_that_served_the_log_is_distilled_into_mu(tmp_path):
     assert stayed.manifest["improvement"]["slope"] == 0
     assert stayed.manifest["improvement"]["said"].endswith("this run gives what that one gave.")
     assert stayed.version == served.version
-    assert np.array_equal(bandit_probabilities(stayed.policy(), world), shares)
+    assert np.array_equal(world.table(PolicyAgent(stayed.policy(), world)), shares)
     # One network that imitates the run which served is an estimate of the log's policy, and taken as it is.
     student = distill(served, data=log, out=tmp_path / "student")
     upon = train(log, out=tmp_path / "upon", config=settings.with_changes([f"objective.logging={student.folder}"]))
@@ -234,7 +234,7 @@ def test_the_policy_that_served_is_mu_where_items_came_since(tmp_path):
     write_prepared(world, tmp_path / "first", sequences=600, round_number=1)
     first = Prepared(tmp_path / "first")
     served = train(first, out=tmp_path / "served", config=settings)
-    shares = bandit_probabilities(served.policy(), world)
+    shares = world.table(PolicyAgent(served.policy(), world))
 
     def log(name, chunks, **about):
         write_prepared(
@@ -247,7 +247,7 @@ def test_the_policy_that_served_is_mu_where_items_came_since(tmp_path):
     assert (first.n_items, data.n_items) == (world.on_sale(1), world.on_sale(2)) == (16, 20)
     taught = settings.with_changes([f"objective.logging={served.folder}"])
     runs = [train(data, out=tmp_path / name, config=each) for name, each in (("taught", taught), ("anew", settings))]
-    given = [bandit_probabilities(run.policy().logging(), world) for run in runs]
+    given = [world.table(PolicyAgent(run.policy().logging(), world)) for run in runs]
     known = [each[:, :16] / each[:, :16].sum(1, keepdims=True) for each in given]
     distance = [float(np.abs(each - shares[:, :16]).sum(1).mean()) for each in known]
     assert distance[0] < 0.8 * distance[1], distance

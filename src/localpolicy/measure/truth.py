@@ -13,7 +13,7 @@ between.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,18 +25,16 @@ from localpolicy.catalogue.blocks import blocks_of
 from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.batches import batch_of_flat
-from localpolicy.data.store import CONTEXT, NO_ANSWER
+from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import DataError
 from localpolicy.measure.estimate import mean_estimate, standard_error
 from localpolicy.measure.summary import coverage
 from localpolicy.model.histories import Deployable
 from localpolicy.model.newer_catalogue import context_length, device_of
-from localpolicy.simulation.bandit import BanditWorld
-from localpolicy.simulation.shop import Agent, RolloutValue, StoreWorld
+from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import EPISODES, STEPS
 from localpolicy.types import START, Batch
 
-World = BanditWorld | StoreWorld
 Round = dict[str, Any]  # what one policy of a loop showed, as its file holds it
 VISITS = 100  # of the store, whose every step is a context
 LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
@@ -58,72 +56,46 @@ def true_value(
     policy: Deployable, world: World, *, episodes: int = EPISODES, steps: int = STEPS, seed: int = 0
 ) -> Truth:
     """J(π): exact in the bandit; in the store the mean reward per impression of `episodes` visits of `steps`."""
-    mine, logged = (visit_rewards(each, world, episodes, steps, seed) for each in (policy, None))
+    mine, logged = (world.visit_rewards(each, episodes, steps, seed) for each in (PolicyAgent(policy, world), None))
     value, gain = _mean(mine), _mean(mine - logged)
-    optimum = world.optimum() if isinstance(world, BanditWorld) else None
-    return Truth(value["mean"], value["se"], float(logged.mean()), gain["mean"], gain["se"], optimum)
-
-
-def visit_rewards(policy: Deployable | None, world: World, episodes: int, steps: int, seed: int) -> np.ndarray:
-    """Reward per impression of each visit under π (None: μ); in the bandit one number, the exact J.
-
-    All policies meet the same shoppers and luck: what one difference owes to chance, the other owes too.
-    """
-    if isinstance(world, BanditWorld):
-        return np.array([world.value(bandit_probabilities(policy, world))])
-    return rollout(policy, world, episodes=episodes, steps=steps, seed=seed).per_episode
+    return Truth(value["mean"], value["se"], float(logged.mean()), gain["mean"], gain["se"], world.optimum())
 
 
 def _mean(values: np.ndarray) -> dict[str, float]:
     return {"mean": float(values.mean()), "se": standard_error(values) if len(values) > 1 else 0.0}
 
 
-def rollout(
-    policy: Deployable | None, world: StoreWorld, *, episodes: int = EPISODES, steps: int = STEPS, seed: int = 0
-) -> RolloutValue:
-    """J(π), or μ's, by rollouts; episode i has the same shopper and luck under every policy."""
-    chooser = world.logging_agent() if policy is None else agent(policy, world)
-    return world.rollouts(chooser, episodes, steps, seed)
-
-
-def bandit_probabilities(policy: Deployable | None, world: BanditWorld) -> np.ndarray:
-    """π(a|x) for every context and every item of the world: [X, V]."""
-    return world_probabilities(policy, world, *_bandit_histories(world))
-
-
-def _bandit_histories(world: BanditWorld) -> tuple[np.ndarray, np.ndarray]:
-    """All contexts there are, and their event codes: both [X, t]."""
-    return world.contexts, np.full(world.contexts.shape, world.events.index(CONTEXT))
-
-
-def world_probabilities(policy: Deployable | None, world: World, items: np.ndarray, events: np.ndarray) -> np.ndarray:
-    """π(a|h), or μ's, for every item of the world after B histories of t items and event codes, both [B, t]: [B, V].
-
-    Of a bandit's μ the histories are all of its contexts.
-    """
-    if policy is None:
-        return world.logging if isinstance(world, BanditWorld) else world.logging_probabilities(items, events)
-    batch = histories(policy, items, events, world.events, world.n_items)
-    probabilities = np.zeros((len(items), world.n_items))
-    probabilities[:, world_numbers(policy, world.n_items)] = _probabilities(policy, batch).double().cpu().numpy()
-    return probabilities
-
-
-def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Agent:
-    """π as an agent of the store: it draws one item per history, and tells the probability it had.
+@dataclass(frozen=True)
+class PolicyAgent:
+    """π as an agent of a world: it draws one item per history, and tells the probability it had.
 
     `greedy` shows the likeliest item instead, with probability 1.
     """
-    number = world_numbers(policy, world.n_items)
 
-    def choose(items: np.ndarray, events: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    policy: Deployable
+    world: World
+    greedy: bool = False
+
+    def probabilities(self, items: np.ndarray, events: np.ndarray) -> np.ndarray:
+        """π(a|h) for every item of the world after B histories of t items and event codes, both [B, t]: [B, V]."""
+        policy, world = self.policy, self.world
+        batch = histories(policy, items, events, world.events, world.n_items)
+        probabilities = np.zeros((len(items), world.n_items))
+        probabilities[:, world_numbers(policy, world.n_items)] = _probabilities(policy, batch).double().cpu().numpy()
+        return probabilities
+
+    def __call__(
+        self, items: np.ndarray, events: np.ndarray, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Items [B] and their probabilities."""
+        policy, world, number = self.policy, self.world, world_numbers(self.policy, self.world.n_items)
         luck = rng.random(len(items))
         chosen, probability = np.empty(len(items), np.int64), np.ones(len(items))
         for start, stop in blocks_of((len(items), len(number)), device_of(policy).type):
             part = slice(start, stop)
             batch = histories(policy, items[part], events[part], world.events, world.n_items)
             share = _probabilities(policy, batch)
-            if greedy:
+            if self.greedy:
                 chosen[part] = share.argmax(1).cpu().numpy()
                 continue
             line = share.double().cumsum(1)
@@ -132,8 +104,6 @@ def agent(policy: Deployable, world: StoreWorld, *, greedy: bool = False) -> Age
             chosen[part] = drawn.squeeze(1).cpu().numpy()
             probability[part] = (share.gather(1, drawn).double() / line[:, -1:]).squeeze(1).cpu().numpy()
         return number[chosen], probability
-
-    return choose
 
 
 def world_numbers(policy: Deployable, items: int) -> np.ndarray:
@@ -173,6 +143,10 @@ def _probabilities(policy: Deployable, batch: Batch) -> torch.Tensor:
     return torch.softmax(rows.chunk(0, rows.shape[1]), dim=1)
 
 
+def _logits(probabilities: np.ndarray) -> DenseLogits:
+    return DenseLogits(torch.from_numpy(np.log(np.maximum(probabilities, LEAST))))
+
+
 # ---------------------------------------------------------------------- rounds of a loop
 
 
@@ -190,32 +164,29 @@ class RoundMeasure:
         truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
         share of the catalogue that is shown first somewhere.
         """
-
-        def rewards(each: Deployable | None) -> np.ndarray:
-            return visit_rewards(each, self.world, self.episodes, STEPS, self.seed)
-
-        mine, first = rewards(policy), rewards(None)
-        theirs = first if before is None else rewards(before)
+        world, named = self.world, {"mine": policy, "before": before}
+        agents = {name: PolicyAgent(each, world) for name, each in named.items() if each is not None}
+        first = world.visit_rewards(None, self.episodes, STEPS, self.seed)
+        rewards = {name: world.visit_rewards(each, self.episodes, STEPS, self.seed) for name, each in agents.items()}
+        mine, theirs = (rewards.get(name, first) for name in named)
         earned = {"truth": mine, "gain": mine - first, "step": mine - theirs}
-        return {**{name: _mean(values) for name, values in earned.items()}, **self._distances(policy, before)}
+        return {**{name: _mean(values) for name, values in earned.items()}, **self._distances(agents)}
 
-    def _distances(self, policy: Deployable | None, before: Deployable | None) -> Round:
-        columns: defaultdict[str, list[np.ndarray]] = defaultdict(list)
-        for items, events, weight in self._contexts():
-            mine, theirs, first = (
-                DenseLogits(torch.from_numpy(np.log(np.maximum(share, LEAST))))
-                for share in (world_probabilities(each, self.world, items, events) for each in (policy, before, None))
-            )
+    def _distances(self, agents: Mapping[str, PolicyAgent]) -> Round:
+        world, columns = self.world, defaultdict[str, list[np.ndarray]](list)
+        for items, events, weight in world.contexts_of(VISITS, STEPS, self.seed):
+            first = _logits(world.logging_probabilities(items, events))
+            known = {name: _logits(each.probabilities(items, events)) for name, each in agents.items()}
+            mine, theirs = (known.get(name, first) for name in ("mine", "before"))
             nobody, references = torch.zeros(len(items), dtype=torch.long), {"before": theirs, "first": first}
             for name, values in catalogue_statistics(mine, nobody, references=references, floor=False).items():
                 columns[name].append(values.numpy())
             columns["visit"].append(np.arange(len(items)))
             columns["weight"].append(weight)
         column = {name: np.concatenate(parts) for name, parts in columns.items()}
-        exact = isinstance(self.world, BanditWorld)
 
         def mean(name: str) -> dict[str, float]:
-            se = 0.0 if exact else mean_estimate(column[name], column["visit"]).se
+            se = 0.0 if world.exact else mean_estimate(column[name], column["visit"]).se
             return {"mean": float(column["weight"] @ column[name]), "se": se}
 
         return {
@@ -223,17 +194,5 @@ class RoundMeasure:
             "js_first": mean("js:first"),
             "kl_first": mean("kl:first"),
             "entropy": mean("entropy")["mean"],
-            "coverage": coverage(np.bincount(column["top"], minlength=self.world.n_items)),
+            "coverage": coverage(np.bincount(column["top"], minlength=world.n_items)),
         }
-
-    def _contexts(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Histories [B, t], their event codes, and the weight of each; all weights together are 1."""
-        world = self.world
-        if isinstance(world, BanditWorld):
-            yield *_bandit_histories(world), world.context_probabilities
-            return
-        luck, choices = (np.random.default_rng([self.seed, part]) for part in (6, 7))
-        visits = world.visits(np.arange(VISITS), np.full(VISITS, STEPS), luck, choices)
-        items, events = visits.item.reshape(VISITS, STEPS), visits.event.reshape(VISITS, STEPS)
-        for step in range(STEPS):
-            yield items[:, :step], events[:, :step], np.full(VISITS, 1 / (VISITS * STEPS))

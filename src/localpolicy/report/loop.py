@@ -11,7 +11,6 @@ from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
 from localpolicy.report.table import NOTHING, Table, joined, with_interval
 from localpolicy.runtime.files import write_json, write_text
-from localpolicy.simulation import BanditWorld
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.loop import FIGURES, Loop
 from localpolicy.study.trajectory import WEIGHED, Trajectory, best_of, last_round
@@ -107,16 +106,11 @@ def loop_contents(loop: Loop) -> Contents:
 
 
 def _world_about(loop: Loop) -> str:
-    world = loop.world
-    if isinstance(world, BanditWorld):
-        return (
-            f"A bandit of {world.config.contexts} contexts and {world.n_items} items; J and every divergence are exact "
-            f"sums, and no policy can earn more than {world.optimum():.4f}."
-        )
-    return (
-        f"A store of {world.n_items} items whose shoppers change with what they are shown; J is the mean reward per "
-        f"impression of {loop.config.episodes:,} visits, the same for every policy."
-    )
+    world, best = loop.world, loop.world.optimum()
+    visits = f"J is the mean reward per impression of {loop.config.episodes:,} visits, the same for every policy"
+    known = "J and every divergence are exact sums" if world.exact else visits
+    most = "" if best is None else f", and no policy can earn more than {best:.4f}"
+    return f"{world.about[0].upper()}{world.about[1:]}; {known}{most}."
 
 
 def _rules(loop: Loop) -> str:

@@ -18,7 +18,7 @@ from pydantic import Field
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import ConfigError
 from localpolicy.settings import Settings
-from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, SEQUENCE_GAP, Events
+from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, SEQUENCE_GAP, Agent, Contexts, Events
 
 CHUNK = 65_536  # sequences made at once; part of the definition of a log, since each chunk has its own stream
 MOST_CELLS = 50_000_000  # X times V: the truth is held as whole matrices
@@ -52,6 +52,7 @@ class BanditWorld:
 
     name = "bandit"
     events = [NO_ANSWER, CLICK, CONTEXT]  # noqa: RUF012
+    exact = True
 
     def __init__(self, config: BanditConfig | None = None, seed: int = 0) -> None:
         self.config = config = config or BanditConfig()
@@ -109,6 +110,11 @@ class BanditWorld:
         return probabilities
 
     @property
+    def about(self) -> str:
+        """What it is, in a few words."""
+        return f"a bandit of {self.config.contexts} contexts and {self.n_items} items"
+
+    @property
     def n_items(self) -> int:
         """V."""
         return self.config.items
@@ -155,6 +161,27 @@ class BanditWorld:
     def optimum(self) -> float:
         """max_π J(π) = Σ_x d(x) max_a r(x,a)."""
         return float(self.context_probabilities @ self.reward.max(1))
+
+    def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
+        """All there are, as often as they come."""
+        yield self.contexts, np.full(self.contexts.shape, self.events.index(CONTEXT)), self.context_probabilities
+
+    def table(self, agent: Agent) -> np.ndarray:
+        """π(a|x) for every context and every item: [X, V]."""
+        return np.concatenate([agent.probabilities(items, events) for items, events, _ in self.contexts_of(0, 0, 0)])
+
+    def logging_probabilities(self, items: np.ndarray, events: np.ndarray) -> np.ndarray:
+        """μ(·|x) [B, V] of the contexts that have these histories [B, H]."""
+        number = {tuple(history): row for row, history in enumerate(self.contexts.tolist())}
+        return np.asarray(self.logging[[number[tuple(history)] for history in items.tolist()]])
+
+    def visit_rewards(self, agent: Agent | None, episodes: int, steps: int, seed: int) -> np.ndarray:
+        """J(π), or μ's: one number, which needs no visit."""
+        return np.array([self.value(self.logging if agent is None else self.table(agent))])
+
+    def log_by(self, agent: Agent, sequences: int, seed: int) -> Iterator[Events]:
+        """An impression log of an agent."""
+        return self.log(sequences, seed, probabilities=self.table(agent))
 
     def log(self, sequences: int, seed: int, *, probabilities: np.ndarray | None = None) -> Iterator[Events]:
         """An impression log of μ, or of any π given as `probabilities` [X, V]: one decision per sequence."""

@@ -65,12 +65,30 @@ class Events:
         )
 
 
+class Agent(Protocol):
+    """A policy that serves in a world: it reads B histories of t items and event codes, both [B, t]."""
+
+    def __call__(
+        self, items: np.ndarray, events: np.ndarray, rng: np.random.Generator, /
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """An item drawn for each history, and its probability: both [B]."""
+        ...
+
+    def probabilities(self, items: np.ndarray, events: np.ndarray) -> np.ndarray:
+        """π(a|h) of every item of the world [B, V]."""
+        ...
+
+
+Contexts = tuple[np.ndarray, np.ndarray, np.ndarray]  # histories [B, t], their event codes, and the weight of each
+
+
 class World(Protocol):
-    """What the writers ask of a world."""
+    """What is asked of a world: its log and its truth."""
 
     name: str
     seed: int
     events: list[str]
+    exact: bool  # whether J and divergences are sums over all contexts there are, and no means over visits
 
     @property
     def config(self) -> Settings:
@@ -89,6 +107,38 @@ class World(Protocol):
 
     def log(self, sequences: int, seed: int) -> Iterator[Events]:
         """An impression log of the logging policy, in chunks."""
+        ...
+
+    def log_by(self, agent: Agent, sequences: int, seed: int) -> Iterator[Events]:
+        """The same of another policy."""
+        ...
+
+    def logging_probabilities(self, items: np.ndarray, events: np.ndarray) -> np.ndarray:
+        """μ(a|h) of every item [B, V] after histories and their event codes, both [B, t]."""
+        ...
+
+    def logging_value(self) -> float | None:
+        """J(μ), where it is known without a visit."""
+        ...
+
+    def optimum(self) -> float | None:
+        """The largest J of any policy, where it is known."""
+        ...
+
+    def visit_rewards(self, agent: Agent | None, episodes: int, steps: int, seed: int) -> np.ndarray:
+        """Reward per impression of each visit under π (None: μ); where J is exact one number, J itself.
+
+        All policies meet the same shoppers and luck: what one difference owes to chance, the other owes too.
+        """
+        ...
+
+    def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
+        """All contexts there are, or those of some visits under μ; all weights together are 1."""
+        ...
+
+    @property
+    def about(self) -> str:
+        """What it is, in a few words."""
         ...
 
     def item_table(self, round_number: int | None = None) -> pa.Table | None:

@@ -9,13 +9,11 @@ from typing import Any
 
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.runtime.folders import whole_folder
-from localpolicy.simulation.bandit import BanditWorld
-from localpolicy.simulation.events import PURCHASE, Progress
+from localpolicy.simulation.events import PURCHASE, Progress, World
 from localpolicy.simulation.logs import write_log
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.simulation.raw import RETAILROCKET, YOOCHOOSE, write_retailrocket, write_yoochoose
 from localpolicy.simulation.raw_netflix import NetflixConfig, write_netflix
-from localpolicy.simulation.shop import StoreWorld
 from localpolicy.simulation.truth import WORLDS
 
 RAW: dict[str, tuple[Any, Callable[..., dict[str, int]]]] = {
@@ -72,12 +70,12 @@ def simulate(
             raise ConfigError(f"{world} is written as raw files alone: leave out --interactions and --prepared.")
         return _raw(world, Path(out), settings, sequences=total, seed=seed, force=force, progress=progress)
     config, kind = WORLDS[world]
-    built: BanditWorld | StoreWorld = kind(config().with_changes(settings), seed=seed)
+    built: World = kind(config().with_changes(settings), seed=seed)
     write = write_prepared if prepared else write_log
     shown, written = write(
         built, out, sequences=total, seed=seed, interactions=interactions, force=force, progress=progress
     )
-    purchases = shown.counts.get(PURCHASE)
+    known, purchases = built.logging_value(), shown.counts.get(PURCHASE)
     return Simulated(
         path=Path(out),
         rows={name: count for name, count in written.counts.items() if count},
@@ -85,7 +83,7 @@ def simulate(
         items=int((written.items > 0).sum()),
         answered=shown.answered / shown.impressions,
         purchases=None if purchases is None else purchases / max(shown.answered, 1),
-        logging_value=built.logging_value() if isinstance(built, BanditWorld) else shown.reward / shown.impressions,
+        logging_value=shown.reward / shown.impressions if known is None else known,
     )
 
 

@@ -13,7 +13,7 @@ from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import ConfigError
 from localpolicy.settings import Settings
 from localpolicy.simulation.assortment import stock
-from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, PURCHASE, SEQUENCE_GAP, Events
+from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, PURCHASE, SEQUENCE_GAP, Agent, Contexts, Events
 from localpolicy.simulation.laws import PopularityLaw
 from localpolicy.simulation.shop_logging import ShopLogging
 from localpolicy.simulation.shoppers import Shoppers
@@ -48,7 +48,7 @@ class StoreConfig(Settings):
 
 
 Choice = np.ndarray | tuple[np.ndarray, np.ndarray]  # items [B], or items and their probabilities
-Agent = Callable[[np.ndarray, np.ndarray, np.random.Generator], Choice]  # (items [B, t], events [B, t], rng)
+Chooser = Callable[[np.ndarray, np.ndarray, np.random.Generator], Choice]  # (items [B, t], events [B, t], rng)
 
 
 class Oracle(Protocol):
@@ -73,6 +73,7 @@ class StoreWorld:
 
     name = "store"
     events = [NO_ANSWER, CLICK, PURCHASE]  # noqa: RUF012
+    exact = False
 
     def __init__(self, config: StoreConfig | None = None, seed: int = 0) -> None:
         self.config = config = config or StoreConfig()
@@ -94,6 +95,11 @@ class StoreWorld:
             )
 
     @property
+    def about(self) -> str:
+        """What it is, in a few words."""
+        return f"a store of {self.n_items} items whose shoppers change with what they are shown"
+
+    @property
     def n_items(self) -> int:
         """V."""
         return self.config.items
@@ -110,11 +116,21 @@ class StoreWorld:
         """μ(·|h) [B, V] after B histories of t impressions and their answers, both [B, t]."""
         return self.policy.rows(self.policy.replay(np.asarray(items), np.asarray(events)))
 
-    def logging_agent(self) -> Agent:
+    def logging_value(self) -> None:
+        """J(μ) is known from visits alone."""
+
+    def optimum(self) -> None:
+        """Nor is the best policy known."""
+
+    def logging_agent(self) -> Chooser:
         """μ as an agent; it tells its probabilities."""
         return lambda items, events, rng: self.policy.choose(self.policy.replay(items, events), rng)
 
-    def log(self, sequences: int, seed: int, *, agent: Agent | None = None) -> Iterator[Events]:
+    def log_by(self, agent: Agent, sequences: int, seed: int) -> Iterator[Events]:
+        """An impression log of an agent."""
+        return self.log(sequences, seed, agent=agent)
+
+    def log(self, sequences: int, seed: int, *, agent: Chooser | None = None) -> Iterator[Events]:
         """An impression log of μ, or of `agent` (which should tell its probabilities), in chunks."""
         for number, first in enumerate(range(0, sequences, CHUNK)):
             world, choices = (np.random.default_rng([seed, part, number]) for part in (1, 2))
@@ -128,7 +144,7 @@ class StoreWorld:
         lengths: np.ndarray,
         world: np.random.Generator,
         choices: np.random.Generator,
-        agent: Agent | None = None,
+        agent: Chooser | None = None,
     ) -> Events:
         """One visit per sequence, of the given lengths: all visitors take each step together."""
         # Longest first: those still here are then always the first few, and views replace masks.
@@ -152,7 +168,7 @@ class StoreWorld:
         gaps = world.integers(5_000, 60_000, len(item))
         return Events(sequence, lengths, item, event, REWARDS[event], propensity, _times(sequence, lengths, gaps))
 
-    def rollouts(self, agent: Agent | Oracle, n: int, steps: int, seed: int) -> RolloutValue:
+    def rollouts(self, agent: Chooser | Oracle, n: int, steps: int, seed: int) -> RolloutValue:
         """J(agent) from n episodes of `steps` impressions, the same shoppers and luck for every agent."""
         if n < 2 or steps < 1:
             raise ConfigError(f"rollouts need at least 2 episodes of 1 step, got n={n}, steps={steps}.")
@@ -174,6 +190,18 @@ class StoreWorld:
         per_episode = np.concatenate(values)
         se = float(per_episode.std(ddof=1) / np.sqrt(n))
         return RolloutValue(float(per_episode.mean()), se, per_episode)
+
+    def visit_rewards(self, agent: Agent | None, episodes: int, steps: int, seed: int) -> np.ndarray:
+        """Reward per impression of each visit under π, or μ's."""
+        return self.rollouts(self.logging_agent() if agent is None else agent, episodes, steps, seed).per_episode
+
+    def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
+        """Every step of so many visits under μ."""
+        luck, choices = (np.random.default_rng([seed, part]) for part in (6, 7))
+        shown = self.visits(np.arange(visits), np.full(visits, steps), luck, choices)
+        items, events = shown.item.reshape(visits, steps), shown.event.reshape(visits, steps)
+        for step in range(steps):
+            yield items[:, :step], events[:, :step], np.full(visits, 1 / (visits * steps))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """None: what a shop holds follows from its settings and seed."""
@@ -207,7 +235,7 @@ class _Remembering:
 class _Rereading:
     """Any agent: it is handed the whole histories at each step."""
 
-    def __init__(self, agent: Agent, longest: int, catalogue: int) -> None:
+    def __init__(self, agent: Chooser, longest: int, catalogue: int) -> None:
         self.agent, self.longest, self.catalogue, self.step = agent, longest, catalogue, 0
         self.items, self.events = np.empty((0, longest), np.int32), np.empty((0, longest), np.uint8)
 

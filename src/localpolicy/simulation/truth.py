@@ -43,7 +43,7 @@ def write_truth(world: World, folder: Path, *, log: Mapping[str, Any]) -> None:
     write_json(folder / "world.json", {**content, "log": dict(log), "fingerprint": fingerprint(world)})
 
 
-def load_world(folder: Path | str) -> BanditWorld | StoreWorld:
+def load_world(folder: Path | str) -> World:
     """The world whose truth lies in `folder` (or its `truth/`), built again and checked against the files."""
     folder = Path(folder)
     if not (folder / "world.json").exists():
@@ -58,7 +58,7 @@ def load_world(folder: Path | str) -> BanditWorld | StoreWorld:
     if written["world"] not in WORLDS:
         raise DataError(f"{folder}: no world '{written['world']}'{nearest(written['world'], WORLDS)}")
     config, kind = WORLDS[written["world"]]
-    world: BanditWorld | StoreWorld = kind(config.parse(written["config"]), seed=written["seed"])
+    world: World = kind(config.parse(written["config"]), seed=written["seed"])
     remedy = "the files were altered, or another version wrote them. Simulate the world again."
     rebuilt = fingerprint(world)
     for name, expected in written["fingerprint"].items():

@@ -34,7 +34,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.evaluation import as_arrow
-from localpolicy.measure.truth import Round, RoundMeasure, World, agent, bandit_probabilities
+from localpolicy.measure.truth import PolicyAgent, Round, RoundMeasure
 from localpolicy.objectives import objective_of
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
@@ -42,7 +42,8 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.runtime.processes import in_processes
-from localpolicy.simulation import BanditWorld, write_prepared
+from localpolicy.simulation import write_prepared
+from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
 from localpolicy.study.jobs import Job, refuse_other, train_job
@@ -146,13 +147,9 @@ class Chain:
             return
         world, by_run = world_of(config), dict[str, Any]()
         if number:
-            run, policy = self.run(number), self.run(number).policy()
+            run = self.run(number)
             by_run = {"policy": run.version, "like": Prepared(self.at(0) / "data")}
-            by_run["chunks"] = (
-                world.log(config.sequences, luck, probabilities=bandit_probabilities(policy, world))
-                if isinstance(world, BanditWorld)
-                else world.log(config.sequences, luck, agent=agent(policy, world))
-            )
+            by_run["chunks"] = world.log_by(PolicyAgent(run.policy(), world), config.sequences, luck)
             by_run["append"] = Prepared(self.at(number - 1) / "data") if config.keep_logs else None
         write_prepared(world, folder, sequences=config.sequences, seed=luck, round_number=number + 1, **by_run)
 
@@ -282,7 +279,7 @@ class Loop(Result):
         return {
             "localpolicy": __version__,
             "settings": self.config.model_dump(mode="json"),
-            "optimum": self.world.optimum() if isinstance(self.world, BanditWorld) else None,
+            "optimum": self.world.optimum(),
             "arms": {
                 arm.name: {
                     "objective": arm.objective, "stopped": went.stopped, "symptoms": as_json(went.symptoms),
