@@ -9,6 +9,7 @@ import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
+    JsonValue,
     PlainSerializer,
     ValidationError,
     ValidationInfo,
@@ -28,6 +29,11 @@ OrAuto = Annotated[
     WrapValidator(lambda value, rest: AUTO if isinstance(value, str) and value == AUTO else rest(value)),
     PlainSerializer(lambda value: value),
 ]
+
+
+def repeated(option: str, metavar: str | None = None) -> dict[str, JsonValue]:
+    """Marks a list that the command line takes as an option given several times; others are written a,b."""
+    return {"repeated": option, "metavar": metavar}
 
 
 class Settings(BaseModel):

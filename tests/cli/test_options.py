@@ -18,7 +18,7 @@ from localpolicy.cli import main
 from localpolicy.cli.data import prepare
 from localpolicy.cli.evaluate import MEASURED, gate
 from localpolicy.cli.options import Fields, _option, complete
-from localpolicy.cli.studies import PAPER
+from localpolicy.cli.studies import PAPER, loop, sweep
 from localpolicy.cli.train import train
 from localpolicy.data.config import PrepareConfig, PrepareOptions, WindowConfig
 from localpolicy.data.prepare import prepare as prepare_log
@@ -30,7 +30,7 @@ from localpolicy.objectives import OBJECTIVES
 from localpolicy.objectives.distill import Distill
 from localpolicy.runs.config import TrainConfig
 from localpolicy.serving.config import ServeConfig
-from localpolicy.study.settings import WHAT, PaperConfig, paper_config
+from localpolicy.study.settings import WHAT, LoopConfig, LoopOptions, PaperConfig, SweepConfig, paper_config
 
 # What is about the command itself: what it reads, where results go, how it is run.
 FILES = {"out", "json", "markdown", "latex", "data", "rules", "config", "device"}
@@ -38,6 +38,8 @@ RUN = {"preset", "changes", "processes", "resume", "resume_older", "print_config
 SETTINGS = {
     "prepare": (prepare, {"source", "paths"} | FILES, [PrepareConfig, PrepareOptions]),
     "train": (train, FILES | RUN, [TrainConfig, ModelConfig, WindowConfig, *OBJECTIVES.values()]),
+    "sweep": (sweep, FILES | {"preset", "changes", "objective", "epochs"}, [SweepConfig]),
+    "loop": (loop, FILES | {"world"}, [LoopConfig, LoopOptions]),
     "gate": (gate, {"run", "against", "beta"} | FILES, [GateRules]),
 }
 
@@ -94,6 +96,16 @@ def test_an_option_has_the_words_of_the_setting_of_its_name(verb, name, home):
 def test_replacing_a_folder_has_one_text():
     forced = [found["force"].help for verb in main.VERBS.values() if "force" in (found := parameters(verb))]
     assert len(forced) > 5 and set(forced) == {"replace the folder"}
+
+
+def test_options_of_a_sweep_and_a_loop_keep_their_names():
+    """A field that is a list has an option that may be repeated; one that has no default is required."""
+    options = {name: {each for one in parameters(verb).values() for each in one.opts} for name, verb in (
+        ("sweep", sweep), ("loop", loop))}  # fmt: skip
+    assert options["sweep"] >= {"--over", "--seeds", "--max-js", "--against", "--trials", "--set", "--epochs"}
+    assert options["loop"] >= {"--beta", "--dial", "--set", "--rounds", "--processes", "--objectives"}
+    assert [one.name for one in parameters(sweep).values() if one.required] == ["data", "objective", "out", "over"]
+    assert [one.name for one in parameters(loop).values() if one.required] == ["world", "out"]
 
 
 @pytest.mark.parametrize("what", WHAT)

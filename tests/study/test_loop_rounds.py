@@ -411,7 +411,7 @@ def test_arms_have_names_and_settings():
         (("bandit", "--out", "x", "--objectives", "lpi_bc"), "did you mean 'lpi_cb'"),
         (("bandit", "--out", "x", "--objectives", "mle:beta=2"), "mle does not use it"),
         (("bandit", "--out", "x", "--objectives", "mle,mle"), "none twice"),
-        (("bandit", "--out", "x", "--rounds", "0"), "at least 1"),
+        (("bandit", "--out", "x", "--rounds", "0"), "rounds: expected a number greater than or equal to 1"),
         (("bandit", "--out", "x", "--seeds", "0,a"), "seeds"),
         (("bandit", "--out", "x", "--logging", "mine"), "'served' or 'head'"),
         (("bandit", "--out", "x", "--dial", "temprature=2"), "did you mean 'temperature'"),

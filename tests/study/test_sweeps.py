@@ -226,10 +226,12 @@ def test_mistakes_are_told_before_anything_is_trained(swept, tmp_path):
         ({"over": ["beta=-1,1"]}, "greater than 0"),
         ({"over": ["beta=1", "clip=3"]}, "no single setting 'clip'"),
         ({"over": ["beta=0.1..1"]}, "is a range"),
-        ({"search": "gird"}, "did you mean 'grid'"),
-        ({"seeds": 0}, "at least 1"),
-        ({"max_js": -1.0}, "a number above 0, got -1"),
-        ({"max_js": float("nan")}, "a number above 0, got nan"),
+        ({"search": "gird"}, "search: expected 'grid' or 'optuna', got 'gird'"),
+        ({"seeds": 0}, "seeds: expected a number greater than or equal to 1, got 0"),
+        ({"max_js": -1.0}, "max_js: expected a number greater than 0, got -1"),
+        ({"max_js": float("nan")}, "max_js: expected a finite number, got nan"),
+        ({"trials": 3}, "a grid has as many points as it lists"),
+        ({"trials": 0, "search": "optuna"}, "trials: expected a number greater than or equal to 1, got 0"),
     ):
         with pytest.raises(ConfigError, match=says):
             again(swept, out=tmp_path / "out", **options)

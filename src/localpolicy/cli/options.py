@@ -33,10 +33,7 @@ class Setting(NamedTuple):
 
 
 # Options that verbs of several files share.
-Against = Annotated[
-    list[Path] | None,
-    typer.Option(help="a run to measure the divergence from; two runs of different seeds give the noise floor"),
-]
+Against = Annotated[list[Path] | None, Setting("localpolicy.study.settings:SweepConfig", "against")]
 ExcludeSeen = Annotated[bool, Setting("localpolicy.measure.metrics:EvaluateConfig", "exclude_seen")]
 Device = Annotated[str, Setting("localpolicy.runs.config:TrainConfig", "device")]
 Force = Annotated[bool, typer.Option("--force", help="replace the folder")]
@@ -46,7 +43,6 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="change a setting, such as train.epochs=4; may be repeated"),
 ]
-REPEATED = ("data", "set")  # options that may be given several times; other lists are written a,b
 
 
 class Fields(NamedTuple):
@@ -96,8 +92,9 @@ def complete(verb: Verb) -> Verb:
     hints = {name: _explained(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
     parameters = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own.values()]
     derived = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(name, field, home))
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=unless, annotation=_option(name, field, home))
         for name, field, home in settings_fields(verb)
+        for unless in (inspect.Parameter.empty if field.is_required() else None,)
         if name not in own
     ]
 
@@ -120,10 +117,11 @@ def _explained(annotation: Any) -> Any:
 def _option(name: str, field: FieldInfo, home: Fields) -> Any:
     stated = (home.env or {}).get(name)
     about: dict[str, Any] = {"help": _help(field), "rich_help_panel": home.panel, "envvar": stated}
-    if name in REPEATED:
-        repeated = list[Path] if get_args(field.annotation)[0] is Path else list[str]
-        return Annotated[repeated | None, typer.Option(metavar="KEY=VALUE" if name == "set" else None, **about)]
-    kind, words = (str, None) if field.json_schema_extra == {"read": "text"} else _kind(field.annotation)
+    marks: Any = field.json_schema_extra or {}
+    if "repeated" in marks:
+        several: Any = list[_kind(get_args(field.annotation)[0])[0]]  # type: ignore[misc]  # of what a setting says
+        return Annotated[several | None, typer.Option(marks["repeated"], metavar=marks["metavar"], **about)]
+    kind, words = (str, None) if "read" in marks else _kind(field.annotation)
     if kind in (int, float, bool) and isinstance(field.default, str):  # a number, or a word such as auto
         kind, words = str, f"{kind.__name__}|{field.default}"
     return Annotated[kind | None, typer.Option(metavar=words, **about)]

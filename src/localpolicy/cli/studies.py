@@ -9,56 +9,34 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.options import Against, Changes, ConfigFile, ExcludeSeen, Fields, Force, Preset, takes
+from localpolicy.cli.options import Changes, ConfigFile, Fields, Force, Preset, takes
 from localpolicy.cli.output import console, show, write_and_print
 from localpolicy.limits import LARGEST_SEED
 
 LOG = logging.getLogger(__name__)
-Processes = Annotated[int | None, typer.Option(min=1, help="processes that train in parallel (default: one per core)")]
 NOTHING_CHOSEN = 3  # exit code: no point is within the budget
 
 
+@takes(
+    Fields("localpolicy.study.settings:SweepConfig"),
+    Fields("localpolicy.runs.config:TrainConfig", only=("epochs", "device")),
+)
 def sweep(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
     objective: Annotated[str, typer.Option(help="the objective to train; docs/objectives.md lists them")],
-    over: Annotated[
-        list[str], typer.Option(metavar="KEY=V1,V2", help="a setting and its values; a search also takes low..high")
-    ],
     out: Annotated[Path, typer.Option(help="folder for runs and results; a stopped sweep resumes there")],
-    seeds: Annotated[int, typer.Option(help="seeds per point; the point with the best mean is chosen")] = 1,
-    max_js: Annotated[float | None, typer.Option(help="choose the best point whose JS is at most this")] = None,
-    against: Against = None,
-    search: Annotated[str, typer.Option(help="how to search: grid or optuna")] = "grid",
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="number of points that a search tries (default: 20)")
-    ] = None,
-    processes: Processes = None,
-    exclude_seen: ExcludeSeen = False,
     preset: Preset = None,
     config: ConfigFile = None,
     changes: Changes = None,
-    epochs: Annotated[int | None, typer.Option(help="short for --set train.epochs=")] = None,
-    device: Annotated[str | None, typer.Option(help="short for --set train.device=")] = None,
+    **settings: Any,
 ) -> None:
     """Train one objective over a grid of settings; choose on validation; show reward against divergence."""
     from localpolicy.report.sweep import draw, sweep_json, sweep_tables
     from localpolicy.runs.config import configure
     from localpolicy.study.sweep import sweep as run
 
-    short = {"objective.name": objective, "train.epochs": epochs, "train.device": device}
-    result = run(
-        data,
-        config=configure(preset=preset, file=config, changes=changes or (), short=short),
-        over=over,
-        out=out,
-        seeds=seeds,
-        against=against or (),
-        max_js=max_js,
-        search=search,
-        trials=trials,
-        processes=processes,
-        exclude_seen=exclude_seen,
-    )
+    base = configure(preset=preset, file=config, changes=changes or (), short={"objective.name": objective})
+    result = run(data, config=base, out=out, **settings)
     written = [out / f"sweep.{form}" for form in ("json", "md", "tex")] + draw(result, out)
     write_and_print(
         sweep_tables(result),
@@ -74,35 +52,20 @@ def sweep(
         raise typer.Exit(NOTHING_CHOSEN)
 
 
-OPTIONS = ("objectives", "sequences", "items", "seeds", "world_seed", "logging", "keep_logs", "episodes")
-
-
-@takes(Fields("localpolicy.study.settings:LoopConfig", only=OPTIONS))
+@takes(Fields("localpolicy.study.settings:LoopConfig"), Fields("localpolicy.study.settings:LoopOptions", "How"))
 def loop(
     world: Annotated[str, typer.Argument(help="bandit or store", show_default=False)],
     out: Annotated[Path, typer.Option(help="folder to write; a stopped loop resumes there")],
-    rounds: Annotated[int, typer.Option(help="number of rounds; a larger number continues an earlier loop")] = 10,
-    beta: Annotated[
-        list[float] | None, typer.Option(help="β of the objectives that have one; repeat it for several arms")
-    ] = None,
-    dials: Annotated[
-        list[str] | None, typer.Option("--dial", metavar="KEY=VALUE", help="a setting of the world; may be repeated")
-    ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="a training setting, such as train.epochs=4; may be repeated"),
-    ] = None,
-    processes: Processes = None,
     json: Annotated[Path | None, typer.Option("--json", help="also write the result as JSON to this file")] = None,
     **settings: Any,
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
     from localpolicy.report.loop import loop_tables, write_loop
     from localpolicy.study.loop import loop as run
-    from localpolicy.study.settings import loop_config
+    from localpolicy.study.settings import LoopOptions, loop_config
 
-    listed = {"betas": tuple(beta or ()), "dials": tuple(dials or ()), "changes": tuple(changes or ())}
-    result = run(loop_config(world, **listed, **settings), out=out, rounds=rounds, processes=processes)
+    options = {name: settings.pop(name) for name in LoopOptions.model_fields if name in settings}
+    result = run(loop_config(world, **settings), out=out, **options)
     contents = write_loop(result, out, json=json)
     for table in loop_tables(result, narrow=True):
         show(table)

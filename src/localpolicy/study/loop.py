@@ -48,7 +48,7 @@ from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
 from localpolicy.study.jobs import Job, refuse_other, train_job
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.settings import LoopConfig
+from localpolicy.study.settings import LoopConfig, LoopOptions
 from localpolicy.study.trajectory import Trajectory
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
@@ -154,13 +154,14 @@ class Chain:
         write_prepared(world, folder, sequences=config.sequences, seed=luck, round_number=number + 1, **by_run)
 
 
-def loop(config: LoopConfig, *, out: Path | str, rounds: int, processes: int | None = None) -> Loop:
-    """Go through `rounds` rounds in the folder `out`; what is done there already is not done again.
+def loop(config: LoopConfig, *, out: Path | str, **options: Any) -> Loop:
+    """Go through `rounds` rounds (10 unless told) in the folder `out`; what is done there already is not done again.
 
-    `processes` objectives and seeds at a time (default: one per core), with the same figures for any number of them.
+    `options` are the fields of `LoopOptions`. It does `processes` objectives and seeds at a time (default: one per
+    core), with the same figures for any number of them.
     """
-    if rounds < 1:
-        raise ConfigError(f"rounds must be at least 1, got {rounds}.")
+    asked = LoopOptions.parse(options)
+    rounds, processes = asked.rounds, asked.processes
     world, arms = world_of(config), policies_of(config.objectives, config.betas)
     folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop goes on
     chains = [Chain(config, arm, seed, folder / f"seed-{seed}", rounds) for seed in config.seeds for arm in arms]

@@ -7,23 +7,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic.fields import FieldInfo
 
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.limits import LARGEST_SEED
+from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, setting_fields, setting_key
-from localpolicy.settings import Settings
+from localpolicy.settings import Settings, repeated
 from localpolicy.simulation.truth import EPISODES
 
 T = TypeVar("T")
+TRIALS = 20  # of a search, unless told
+
+
+def _listed(over: Any) -> Any:
+    """{"beta": [0.1, 0.3]} as the command line has it: ["beta=0.1,0.3"]."""
+    pairs = over.items() if isinstance(over, Mapping) else None
+    return over if pairs is None else [f"{key}={','.join(map(str, values))}" for key, values in pairs]
 
 
 def _parts(value: Any) -> Any:
@@ -31,30 +39,76 @@ def _parts(value: Any) -> Any:
 
 
 Listed = Annotated[tuple[T, ...], BeforeValidator(_parts)]  # `0,1,2` is a list too
+Processes = Annotated[int | None, Field(ge=1, description="processes that train in parallel (default: one per core)")]
+
+
+class SweepConfig(Settings):
+    """What a sweep tries, and how it chooses."""
+
+    over: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
+        description="a setting and its values; a search also takes low..high",
+        json_schema_extra=repeated("--over", "KEY=V1,V2"),
+    )
+    seeds: int = Field(1, ge=1, description="seeds per point; the point with the best mean is chosen")
+    max_js: float | None = Field(None, gt=0, description="choose the best point whose JS is at most this")
+    against: tuple[Path, ...] = Field(
+        (), description="a run to measure the divergence from; two runs of different seeds give the noise floor",
+        json_schema_extra=repeated("--against"),
+    )  # fmt: skip
+    search: Literal["grid", "optuna"] = Field("grid", description="how to search")
+    trials: int | None = Field(None, ge=1, description=f"number of points that a search tries (default: {TRIALS})")
+    processes: Processes = None
+    exclude_seen: bool = Field(False, description=EvaluateConfig.model_fields["exclude_seen"].description)
+
+    @model_validator(mode="after")
+    def _only_a_search_has_trials(self) -> Self:
+        if self.trials is not None and self.search != "optuna":
+            raise ValueError("--trials is for --search optuna; a grid has as many points as it lists.")
+        return self
+
+
+# Of each world: its items, here and in the demo; objectives and sequences per round unless told otherwise.
+ITEMS = {"bandit": 100, "store": 300}
+OBJECTIVES = {
+    "bandit": ("mle", "reward_weighted", "ips", "lpi_cb"),
+    "store": ("mle", "reward_weighted", "ips_pg", "lpi_rl"),
+}
+SEQUENCES = {"bandit": 10_000, "store": 2_000}
 
 
 class LoopConfig(Settings):
     """Everything that decides a loop, its number of rounds aside."""
 
     world: Literal["bandit", "store"] = Field(description="bandit or store")
-    items: int = Field(ge=2, description="size of the catalogue (default: the demo's)")
-    dials: tuple[str, ...] = Field((), description="other changes to the world, as temperature=2")
+    items: int = Field(ITEMS["bandit"], ge=2, description="size of the catalogue (default: the demo's)")
+    dials: tuple[str, ...] = Field(
+        (), description="a setting of the world, as temperature=2; may be repeated",
+        json_schema_extra=repeated("--dial", "KEY=VALUE"),
+    )  # fmt: skip
     world_seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the world itself")
     sequences: int = Field(
-        10_000, ge=30, description="sequences that each policy serves (default: 10,000; in the store 2,000)"
+        SEQUENCES["bandit"],
+        ge=30,
+        description="sequences that each policy serves (default: 10,000; in the store 2,000)",
     )
     seeds: Listed[int] = Field((0,), description="seeds of logs and training, such as 0,1,2; each runs a whole loop")
     objectives: Listed[str] = Field(
-        description="objectives, such as mle,ips,lpi_cb; with settings: lpi_cb:advantage=observed"
+        OBJECTIVES["bandit"],
+        description="objectives, such as mle,ips,lpi_cb (default: four of the world); with settings: "
+        "lpi_cb:advantage=observed",
     )
     betas: tuple[float, ...] = Field(
-        (), description="one arm of each objective that has a β for each of these (default: one arm, which chooses)"
-    )
+        (), description="one arm of each objective that has a β with this β; may be repeated (default: one arm, which "
+        "chooses)", json_schema_extra=repeated("--beta"),
+    )  # fmt: skip
     logging: Literal["served", "head"] = Field(
         "served", description="where μ̂ comes from after round 1: the run that served, or a head that estimates it"
     )
     keep_logs: bool = Field(False, description="train on all logs so far, not only on the last (μ̂ is then a head)")
-    changes: tuple[str, ...] = Field((), description="changes to the training settings, as train.epochs=4")
+    changes: tuple[str, ...] = Field(
+        (), description="a training setting, such as train.epochs=4; may be repeated",
+        json_schema_extra=repeated("--set", "KEY=VALUE"),
+    )  # fmt: skip
     episodes: int = Field(EPISODES, ge=2, description="simulated visits behind the store's true reward")
 
     @field_validator("seeds", "objectives", "betas")
@@ -74,13 +128,11 @@ class LoopConfig(Settings):
         return self.logging == "served" and not self.keep_logs
 
 
-# Of each world: its items, here and in the demo; objectives and sequences per round unless told otherwise.
-ITEMS = {"bandit": 100, "store": 300}
-OBJECTIVES = {
-    "bandit": ("mle", "reward_weighted", "ips", "lpi_cb"),
-    "store": ("mle", "reward_weighted", "ips_pg", "lpi_rl"),
-}
-SEQUENCES = {"bandit": 10_000, "store": 2_000}
+class LoopOptions(Settings):
+    """How far a loop goes, and how it is run."""
+
+    rounds: int = Field(10, ge=1, description="number of rounds; a larger number continues an earlier loop")
+    processes: Processes = None
 
 
 def loop_config(world: str, **given: Any) -> LoopConfig:
@@ -95,8 +147,10 @@ def loop_config(world: str, **given: Any) -> LoopConfig:
 class PaperConfig(Settings):
     """What a table or figure of the paper is made from, and how."""
 
-    data: tuple[Path, ...] = Field((), description="prepared data, or a folder of the original files; may be repeated "
-                                   "(default: simulated)")  # fmt: skip
+    data: tuple[Path, ...] = Field(
+        (), description="prepared data, or a folder of the original files; may be repeated (default: simulated)",
+        json_schema_extra=repeated("--data"),
+    )  # fmt: skip
     simulate: str | None = Field(
         None, description="what to simulate if no --data is given (default: netflix for table1, else retailrocket)"
     )
@@ -109,10 +163,13 @@ class PaperConfig(Settings):
     seeds: int | None = Field(
         None, ge=1, description="seeds behind each figure shown (grids are searched with one seed)"
     )
-    set: tuple[str, ...] = Field((), description="change the paper's settings: key=value; may be repeated")
+    set: tuple[str, ...] = Field(
+        (), description="change the paper's settings: key=value; may be repeated",
+        json_schema_extra=repeated("--set", "KEY=VALUE"),
+    )  # fmt: skip
     truth: bool = Field(False, description="also show J(π), if the data was simulated")
     ours: bool = Field(False, description="also train four rows of ours: tied heads and LPI in closed form")
-    processes: int | None = Field(None, ge=1, description="processes that train in parallel (default: one per core)")
+    processes: Processes = None
     device: str = Field("auto", description="cpu, cuda or auto")
     minutes: float | None = Field(
         None, gt=0, description="stop after this many minutes (exit code 130); the same command goes on"

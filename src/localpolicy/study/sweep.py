@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import Prepared
-from localpolicy.errors import ConfigError, RunError, TrainingError, nearest
+from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.summary import WEIGHTED
@@ -28,12 +28,10 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled, best_within, over_seeds
-from localpolicy.study.settings import NO_POINT, Point, axes, corners, grid, optuna_search
+from localpolicy.study.settings import NO_POINT, TRIALS, Point, SweepConfig, axes, corners, grid, optuna_search
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
-SEARCHES = ("grid", "optuna")
-TRIALS = 20  # of a search, unless told
 
 
 @dataclass(frozen=True, repr=False)
@@ -159,49 +157,31 @@ def sweep(
     data: Prepared | Path | str,
     objective: Objective | type[Objective] | str | None = None,
     *,
-    over: Sequence[str] | Mapping[str, Sequence[Any]],
     out: Path | str | None = None,
     config: Config | None = None,
-    seeds: int = 1,
-    against: Sequence[Path | str] = (),
-    max_js: float | None = None,
-    search: str = "grid",
-    trials: int | None = None,
-    processes: int | None = None,
-    exclude_seen: bool = False,
     **settings: Any,
 ) -> Sweep:
     """Train an objective at every point of `over`, or at `trials` points that a search picks.
 
-    `over` is {"beta": [0.1, 0.3]}, or as on the command line ["beta=0.1,0.3"]; `objective`, `config` and `settings` are
-    those of `train`. Runs go into the folder `out` (default: a new one under the working directory).
+    `settings` are the fields of `SweepConfig` (over, seeds, max_js, against, search, trials, processes, exclude_seen),
+    as the command line has them; `over` may also be {"beta": [0.1, 0.3]}. Others, `objective` and `config` are those of
+    `train`. Runs go into the folder `out` (default: a new one under the working directory).
     Divergence is taken from the runs `against`, or from two `mle` runs of other seeds that are trained first. With
     `max_js` the best point whose validation JS is within it is chosen; a budget below the noise floor is refused. With
     `exclude_seen` the figures shown never rank what a sequence held before; points are chosen by the runs' own rule.
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
-    config = config_of(objective, config, **settings)
-    if isinstance(over, Mapping):
-        over = [f"{key}={','.join(map(str, values))}" for key, values in over.items()]
+    asked = SweepConfig.parse({name: settings.pop(name) for name in SweepConfig.model_fields if name in settings})
+    config, against, max_js, seeds = config_of(objective, config, **settings), asked.against, asked.max_js, asked.seeds
     if out is None:
         out = new_folder(f"sweep-{config.objective.name.rpartition(':')[2]}")
-    if search not in SEARCHES:
-        raise ConfigError(f"--search: no search '{search}'{nearest(search, SEARCHES)}")
-    if seeds < 1:
-        raise ConfigError(f"--seeds must be at least 1, got {seeds}.")
-    if max_js is not None and not 0 < max_js < math.inf:
-        raise ConfigError(f"--max-js must be a number above 0, got {max_js:g}.")
-    if trials is not None and search != "optuna":
-        raise ConfigError("--trials is for --search optuna; a grid has as many points as it lists.")
-    if trials is not None and trials < 1:
-        raise ConfigError(f"--trials must be at least 1, got {trials}.")
     refuse_foreign(Path(out))
-    swept = axes(over, type(config.objective))
-    listed = grid(swept) if search == "grid" else []
+    swept = axes(asked.over, type(config.objective))
+    listed = grid(swept) if asked.search == "grid" else []
     for point in corners(swept):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
     references = _given(against, seeds) or [_reference(config, seed) for seed in REFERENCE_SEEDS]
-    study = Study(data, Path(out), references, processes, exclude_seen=exclude_seen)
+    study = Study(data, Path(out), references, asked.processes, exclude_seen=asked.exclude_seen)
     if max_js is not None and not against:
         LOG.info(
             "--max-js %g: whether noise alone exceeds it is known once two mle runs of other seeds are trained, so "
@@ -225,10 +205,10 @@ def sweep(
                 tried[point] = Pooled(point.name or name, [known[arm.name] for arm in each], point)
             return tried[points[-1]].selection_score
 
-        if search == "grid":
+        if asked.search == "grid":
             measure(*listed)
         else:
-            optuna_search(swept, trials or TRIALS, measure)
+            optuna_search(swept, asked.trials or TRIALS, measure)
         every = list(tried.values())
         if not any(point.whole for point in every):
             raise TrainingError(f"no point could be trained; the first: {every[0].seeds[0].failed}")
@@ -242,7 +222,7 @@ def sweep(
         max_js=max_js,
         seeds=seeds,
         data=data.digest,
-        search=search,
+        search=asked.search,
         out=Path(out),
     )
 
