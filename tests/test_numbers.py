@@ -101,3 +101,9 @@ def test_a_literal_of_old_would_be_found(line, tmp_path):
     (tmp_path / "module.py").write_text(f'"""1.96 in words."""\n{line}\n')
     text = literals(tmp_path / "module.py")
     assert sum(bool(re.search(pattern, text, re.M)) for pattern in OWNED) == 1
+
+
+def test_pages_make_no_tests_of_their_own():
+    """A test is made in measure/, judge/ or study/ with its family; report/ prints it."""
+    made = re.compile(r"\b(paired|paired_family|holm_steps|holm_factors|paired_bootstrap|t_reach|t_quantile)\(")
+    assert not [path.name for path in (ROOT / "report").rglob("*.py") if made.search(path.read_text())]

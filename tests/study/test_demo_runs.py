@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.opening import open_data
+from localpolicy.measure.significance import Paired
 from localpolicy.report import demo as module
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.runs.run import Run
@@ -26,8 +28,11 @@ def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):
         assert data.path == tmp_path / "demo" / "bandit" / "data"
 
 
-def played(**policies: tuple[float, float, float]) -> Section:
-    """A section of policies by objective: true gain, its half interval and JS; J(μ) is 0.5."""
+def played(wider: float = 1.0, **policies: tuple[float, float, float]) -> Section:
+    """A section of policies by objective: true gain, its half interval and JS; J(μ) is 0.5.
+
+    The interval that is corrected for all policies is so many times as wide as its own.
+    """
     names = [name.replace("_b", " β=0.") for name in policies]
     infos = [
         PolicyInfo(name, name.partition(" ")[0], float(beta) if (beta := name.partition("=")[2]) else None)
@@ -38,7 +43,14 @@ def played(**policies: tuple[float, float, float]) -> Section:
         for name, (gain, around, js) in zip(names, policies.values(), strict=True)
         for figure, mean, reach in (("true gain", gain, around), ("true J", 0.5 + gain, around), ("JS", js, 0.0))
     ]
-    return Section("", "", infos, rows, logging_value=Interval(0.5, 0.5, 0.5))
+    gains = {
+        name: {
+            "true gain": Paired(gain, 0.1, gain - wider * around, gain + wider * around, *[math.nan] * 2, 0, math.nan)
+        }
+        for name, (gain, around, _) in zip(names, policies.values(), strict=True)
+    }
+    corrected = {"true gain": len(names)}
+    return Section("", "", infos, rows, gains=gains, corrected=corrected, logging_value=Interval(0.5, 0.5, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -53,17 +65,40 @@ def played(**policies: tuple[float, float, float]) -> Section:
 def test_what_the_paper_claims_is_checked_on_the_figures(policies, holds):
     found = module.claims(played(**policies))
     assert [claim.holds for claim in found] == holds
-    assert found[0].because == "lpi β=0.1: +0.2000, lpi β=0.3: +0.1000"
+    around = policies["lpi_b1"][1]
+    assert found[0].because == f"lpi β=0.1: +0.2000 ±{around:.4f}, lpi β=0.3: +0.1000 ±0.2000"
+    assert found[0].rule == "one 95 % interval is above 0, corrected for 4 comparisons (Holm)"
     assert found[1].because.startswith("β=0.3: JS 0."), "the largest β first"
     assert found[2].because.count("JS") == 3 and found[3].because.startswith("lpi β=0.1: J 0.7" if holds[3] else "mle")
+
+
+def test_the_demo_decides_by_intervals_that_allow_for_all_its_policies():
+    """It claimed that LPI beats the log at some β by each policy's own interval, as if there were one policy."""
+    policies = {"mle": (0.0, 0.1, 0.01), "lpi_b1": (0.2, 0.19, 0.3), "lpi_b3": (0.1, 0.2, 0.2)}
+    for wider, holds in ((1.0, True), (1.2, False)):
+        section = replace(played(wider, **policies), floor=Interval(0.1, 0.1, 0.1))
+        assert module.claims(section)[0].holds is holds
+        assert ("does not always earn" in module.headline({"bandit": section})[0]) is not holds
+        table = module.demo_table(section)
+        assert table.plain()[1][2].strip() == f"+0.2000 ±{wider * 0.19:.4f}{'*' if holds else ''}"
+        assert "corrected for 3 comparisons (Holm)" in table.note
+
+
+def test_the_demo_asks_objectives_and_not_their_names():
+    """Any objective with a β is LPI, and any that weighs by π/μ̂ is IPS, whatever they are called."""
+    section = played(mle=(0.0, 0.1, 0.01), mine_b1=(0.2, 0.1, 0.3), log_smoothing=(0.1, 0.1, 0.5))
+    assert [claim.holds for claim in module.claims(section)] == [True, True, True, True]
+    assert module.headline({"bandit": section})[1][0].name.startswith("true reward of mine β=0.1")
 
 
 def test_the_demo_says_what_lpi_earns_over_the_log():
     best = played(mle=(0.0, 0.1, 0.01), lpi_b1=(0.2, 0.1, 0.3), lpi_b3=(0.1, 0.2, 0.2))
     other = played(ips=(0.15, 0.1, 0.6), lpi_b1=(-0.05, 0.1, 0.3))
     verdict, (one,) = module.headline({"bandit": best})
-    assert verdict.endswith("earns more than the policy that wrote the log: +40% in the bandit.")
+    assert verdict.endswith("earns significantly more than the policy that wrote the log: +40% in the bandit.")
     assert one.value == "+40%" and one.meaning.startswith("At JS 0.30") and "earns" not in one.meaning
     verdict, (_, two) = module.headline({"bandit": best, "store": other})
-    assert "does not always earn more" in verdict and verdict.endswith("+40% in the bandit and -10% in the store.")
+    assert "does not always earn significantly more" in verdict and verdict.endswith(
+        "+40% in the bandit and -10% in the store."
+    )
     assert two.value == "-10%" and two.meaning.endswith("ips earns +30%, but moves to JS 0.60.")

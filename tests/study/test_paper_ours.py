@@ -115,6 +115,8 @@ def test_differences_are_paired_by_position(made):
             test = paired(high.values(name)[0], *low.values(name))
             shown = rows[f"{label_of(high)} − {label_of(low)}"][place]
             assert shown.startswith(f"{test.difference:+.4f} ± {test.se:.4f}")
+    tests = table.differences(pairs, ("purchase.nDCG@20", "click.nDCG@20"))
+    assert len(tests) == 8 and min(test.holm_p / test.p for test in tests.values()) >= 1, "one family of tests"
     assert len(rows) == 6, "the paper's 𝓛_μ is not in this table"
 
 

@@ -258,12 +258,12 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.report.paper_table3.paired_family",
+            "localpolicy.study.paper_tables.paired_family",
             lambda values, p=p: dict.fromkeys(values, SimpleNamespace(difference=0.1, se=0.05, sign=int(p < 0.05))),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.report.paper_table3.paired_family",
+        "localpolicy.study.paper_tables.paired_family",
         lambda values: dict.fromkeys(values, SimpleNamespace(difference=-0.1, se=0.05, sign=0)),
     )
     assert findings(table)[0].holds is None

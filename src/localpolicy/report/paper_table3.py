@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import product
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.significance import SIGNIFICANT, Paired, paired_family
+from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
 from localpolicy.report.table import NOTHING, Cell, Table, best_cell, interval_text, number
@@ -120,8 +120,8 @@ def _believed(row: Pooled, slopes: Sequence[float]) -> str:
 
 def our_gains(table: PaperTable) -> Table:
     """What our rows add, one change at a time: paired differences on the same test positions."""
-    pairs, rows = _pairs(table, OUR_PAIRS), []
-    tests = differences(pairs)
+    pairs, rows = table.both(OUR_PAIRS), []
+    tests = table.differences(OUR_PAIRS, SEEN)
     for high, low in pairs:
         shown = [tests[high.key, low.key, name] for name in SEEN]
         gain = NOTHING if high.truth is None or low.truth is None else f"{high.truth - low.truth:+.4f}"
@@ -195,10 +195,10 @@ def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) ->
     It holds if every difference is significantly above 0, fails if one is below, and is open otherwise.
     """
     claim = f"{_names(upper)} outperform{'s' if len(upper) == 1 else ''} {_names(lower)} in nDCG@20"
-    about, pairs = ("nDCG@20", f"every difference above 0: {TESTED}"), _pairs(table, product(upper, lower))
-    if len(pairs) < len(upper) * len(lower):
+    about, pairs = ("nDCG@20", f"every difference above 0: {TESTED}"), [*product(upper, lower)]
+    if len(table.both(pairs)) < len(pairs):
         return Claim(*about, None, claim, "not all of them are trained")
-    tests = differences(pairs)
+    tests = table.differences(pairs, SEEN)
     signs = [test.sign for test in tests.values()]
     better, worse = signs.count(1), signs.count(-1)
     (high, low, name), test = min(tests.items(), key=lambda pair: pair[1].difference)
@@ -206,19 +206,6 @@ def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) ->
     least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {test.difference:+.4f}±{test.se:.4f}"
     because = f"{better} of {len(tests)} significantly above 0, {worse} below; least: {least}"
     return Claim(*about, holds, claim, because)
-
-
-def _pairs(table: PaperTable, keys: Iterable[tuple[str, str]]) -> list[tuple[Pooled, Pooled]]:
-    """Those of which both rows are there."""
-    rows = ((table.row(upper), table.row(lower)) for upper, lower in keys)
-    return [(high, low) for high, low in rows if high is not None and low is not None]
-
-
-def differences(pairs: Sequence[tuple[Pooled, Pooled]]) -> dict[tuple[str, str, str], Paired]:
-    """Paired tests of these rows in nDCG@20, by their keys and the figure: all are read together."""
-    return paired_family(
-        {(high.key, low.key, name): (high.values(name)[0], *low.values(name)) for high, low in pairs for name in SEEN}
-    )
 
 
 def _of_all_policies(table: PaperTable) -> list[Claim]:

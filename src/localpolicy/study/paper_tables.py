@@ -13,14 +13,14 @@ claims, stars and bold figures are of its own seven rows alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.significance import Bucket, Lead, breakdown, column_leads
+from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import Measured, Pooled, best_within
 from localpolicy.study.paper_data import DataSet
@@ -77,6 +77,22 @@ class PaperTable:
     def row(self, key: str) -> Pooled | None:
         """One policy's row, where it is done."""
         return next((row for row in (*self.rows, *self.ours) if row.key == key), None)
+
+    def both(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[Pooled, Pooled]]:
+        """The rows of these pairs of policies, where both are done."""
+        rows = ((self.row(upper), self.row(lower)) for upper, lower in pairs)
+        return [(high, low) for high, low in rows if high is not None and low is not None]
+
+    def differences(
+        self, pairs: Iterable[tuple[str, str]], figures: Sequence[str]
+    ) -> dict[tuple[str, str, str], Paired]:
+        """Paired tests of these policies, by their keys and the figure: all are read together."""
+        values = {
+            (high.key, low.key, name): (high.values(name)[0], *low.values(name))
+            for high, low in self.both(pairs)
+            for name in figures
+        }
+        return paired_family(values)
 
     def breakdown(self, event: str) -> list[Bucket]:
         """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
