@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -287,6 +288,19 @@ def test_what_the_log_never_showed_may_be_worth_nothing():
     assert sum(skewed(gap._replace(unknown=0.0)).low > 0 for gap in gaps) >= 38, "as it was"
     assert sum(holds(skewed(gap), truth) for gap in gaps) >= 38 and not any(skewed(gap).low > 0 for gap in gaps)
     assert value_bounds([log], "snips")[0].low < (0.95 * pi[:9] @ rate[:9]) < gaps[-1].mean + mu @ rate
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.0, (0.04, 0.08)), (0.02, (0.15, 0.4)), (0.1, (0.93, 1.0))])
+def test_how_often_something_is_taken_for_never_shown(world, target, share, said):
+    """5 % of logs that show all of π, as is asked for; most of those that never show a tenth of it."""
+    rng, mu, pi = np.random.default_rng(4), world.logging.copy(), target.copy()
+    if share:
+        mu[:, -1], pi[:, -1] = 0, 0
+        mu, pi = mu / mu.sum(1, keepdims=True), (1 - share) * pi / pi.sum(1, keepdims=True)
+        pi[:, -1] = share
+    log = SimpleNamespace(**{**vars(world), "logging": mu, "n_items": world.n_items - bool(share)})
+    found = sum(never_shown(draw(log, pi, rng, model=world.reward)) > 0 for _ in range(LOGS))
+    assert said[0] <= found / LOGS <= said[1]
 
 
 def test_what_is_missing_by_chance_alone_widens_nothing():

@@ -407,6 +407,21 @@ def test_a_lead_must_be_larger_than_seeds_differ(swept):
     assert [one.holds for one in claims(none)] == [False] and verdict(none) == "No point is within JS 1e-09."
 
 
+@pytest.mark.parametrize("points", [2, 3, 10])
+def test_a_lead_is_found_in_five_of_a_hundred_sweeps_of_equal_points_at_most(swept, points):
+    """It is the only test of a sweep, whatever their number: picked as the first two, they lie closer together."""
+    _, _, found = swept
+    rng, leads, draws = np.random.default_rng(0), 0, 600
+    for _ in range(draws):
+        scores = rng.standard_normal((points, 3)) + rng.standard_normal(3)  # what seeds have in common
+        tried = [
+            Pooled(f"{each}", [SimpleNamespace(selection_score=score, failed=None) for score in row])
+            for each, row in enumerate(scores)
+        ]
+        leads += replace(found, tried=tried, chosen=best_within(tried)).lead()[1].low > 0
+    assert leads / draws < 0.07, "5 % and two standard errors"
+
+
 def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
     pytest.importorskip("altair")
     found = again(swept, over=["beta=0.05,1"], seeds=1)

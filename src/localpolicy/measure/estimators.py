@@ -20,8 +20,6 @@ from localpolicy.errors import DataError
 from localpolicy.measure.decisions import Decisions, effective_sample
 from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, clustered_se, sequences_of, t_quantile, t_reach
 
-SIGNIFICANT = 2.0  # standard errors by which the mean weight is below 1, before anything counts as never shown
-
 
 class Contributions(NamedTuple):
     """What an estimate is the mean of, and how much of each reward it holds."""
@@ -80,17 +78,20 @@ def _normalised(weight: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def never_shown(log: Decisions) -> float:
-    """Σ over places of (1 - mean(w)) (J - least reward), where mean(w) is significantly below 1.
+    """Σ over places of (1 - mean(w)) (J - least reward), where mean(w) is significantly below 1 (one-sided).
 
     The mean of w is the share of π that μ can show. An estimate says nothing of the rest, and a self-normalised one
     hides it, as if the rest earned as much. It may earn as little as the least, or as much above the mean.
     """
+    # Measured on bandits of 20 contexts and 10 items, 400 logs each, with 300 and 3,000 decisions: of logs that show
+    # all of π 5 % are widened; of those that never show a tenth of it 8 and 0 % are missed, a fiftieth 85 and 43 %.
+    # What is missed is a gain too high by less than the interval's own width (tests/measure/test_off_policy.py).
     place, unknown, least = log.places, 0.0, float(log.reward.min(initial=np.inf))
     for number in range(int(place.max(initial=-1)) + 1):
         here = place == number
         weight, reward = log.weight[here], log.reward[here]
         missing = 1 - float(weight.mean())
-        if missing > SIGNIFICANT * clustered_se(weight, log.sequence[here]) and weight.any():
+        if lower_bound(1 - weight, log.sequence[here]) > 0 and weight.any():
             earned = float((weight * reward).sum() / weight.sum())
             unknown += missing * (earned - least) * len(weight) / len(log.starts)
     return unknown

@@ -165,6 +165,7 @@ def value_bounds(
 ) -> list[ValueBound]:
     """Lower bounds for K policies at once: with probability 1 - δ all of them hold, since each does with 1 - δ/K.
 
+    The largest is looked for, so that all must hold: Holm's steps decide tests, and give no bound that is larger.
     Sequences are the independent unit. `scale` is the largest reward, for `log_smoothing`.
     """
     bounds, confidence = [], 1 - delta / max(len(logs), 1)
