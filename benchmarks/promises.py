@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from localpolicy.judge.claims import GateRules
 from localpolicy.judge.gate_ranks import agreement_check, gain_check
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.score import CANDIDATES, liking

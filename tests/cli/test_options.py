@@ -23,7 +23,7 @@ from localpolicy.cli.train import train
 from localpolicy.data.config import PrepareConfig, PrepareOptions, WindowConfig
 from localpolicy.data.prepare import prepare as prepare_log
 from localpolicy.errors import ConfigError, RunError
-from localpolicy.judge.claims import GateRules
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES

@@ -13,7 +13,7 @@ from measured import log as small_log
 
 from localpolicy.catalogue.logits import DenseLogits, Logits
 from localpolicy.data.batches import WindowConfig
-from localpolicy.judge.claims import UNJUDGED, Claim, Gate, GateRules, check, unjudged
+from localpolicy.judge.claims import UNJUDGED, Claim, Gate, check, unjudged
 from localpolicy.judge.gate_answers import (
     BOTH,
     NAME,
@@ -29,6 +29,7 @@ from localpolicy.judge.gate_answers import (
     together,
 )
 from localpolicy.judge.gate_ranks import ALIKE, gain_claim
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.significance import Paired, paired
 from localpolicy.types import Batch

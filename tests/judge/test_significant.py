@@ -8,10 +8,11 @@ from measured import scores
 from scipy import stats
 
 from localpolicy.judge.bench import Pair
-from localpolicy.judge.claims import Claim, GateRules
+from localpolicy.judge.claims import Claim
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate_ranks import gain_check, segment_check
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import OverlapRules, decisions
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import off_policy

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from measured import scores
 
-from localpolicy.judge.claims import GateRules
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Decisions, decisions, whole_lists
 from localpolicy.measure.estimators import doubly_robust, importance, self_normalised, self_normalised_doubly_robust
 from localpolicy.measure.evaluation import Evaluation

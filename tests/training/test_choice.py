@@ -12,8 +12,8 @@ import torch
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.judge.claims import GateRules
 from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import off_policy, value_bounds

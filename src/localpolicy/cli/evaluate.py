@@ -127,7 +127,7 @@ def compare(
 
 @takes(
     Fields(EVALUATE, only=MEASURED),
-    Fields("localpolicy.judge.claims:GateRules", "Rules"),
+    Fields("localpolicy.judge.rules:GateRules", "Rules"),
 )
 def gate(
     run: Annotated[
@@ -157,8 +157,8 @@ def gate(
 
     Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide.
     """
-    from localpolicy.judge.claims import GateRules, rules_of
     from localpolicy.judge.gate import gate as judge
+    from localpolicy.judge.rules import GateRules, rules_of
     from localpolicy.report.gate import gate_table
 
     measure = {name: given.pop(name) for name in MEASURED if name in given}

@@ -7,22 +7,17 @@ the gate is a claim that carries its numbers, since answers are made of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from pydantic import Field
 
-from localpolicy.errors import ConfigError
-from localpolicy.measure.decisions import OverlapRules
-from localpolicy.measure.estimate import LEAST, Measurement, as_json, finite
+from localpolicy.judge.rules import CLOSE, GateRules
+from localpolicy.measure.estimate import Measurement, as_json, finite
 from localpolicy.measure.metrics import Question
-from localpolicy.measure.off_policy import Additive
 from localpolicy.results import Result
-from localpolicy.runtime.files import read_yaml
-from localpolicy.settings import Settings
 
 if TYPE_CHECKING:  # rules are read without torch
     from localpolicy.measure.evaluation import Evaluation
@@ -79,7 +74,6 @@ class Claim:
 
 # ---------------------------------------------------------------------- the gate's
 
-CLOSE = 0.05
 CHECKS = {  # by name: the rule, and what holds where it says yes
     "reward per answer": (
         "its gain is significantly above min_gain", "its answers would be worth more",
@@ -128,80 +122,6 @@ UNJUDGED = "the simple baselines could not be judged from this log"
 def unjudged(why: str) -> str:
     """That nothing is known of the simple baselines, why, and what that means."""
     return f"{UNJUDGED}, so they speak neither for the new policy nor against it: {why}"
-
-
-# ---------------------------------------------------------------------- what a policy must show: a small YAML file
-
-
-class GateRules(Settings):
-    """What a policy must show before it is deployed."""
-
-    metric: str | None = Field(
-        None,
-        description="what must gain, as purchase.nDCG@20 (default: what the log can answer: the value where "
-        "propensities were logged, the reward per answer on logs of actions, else how well what is ranked high was "
-        "liked)",
-    )
-    min_gain: float = Field(0.0, description="the lower end of the gain's interval must be above this")
-    smallest_gain: float = Field(
-        0.01, ge=0, description="a gain below this share of the deployed figure is not worth a deployment: where the "
-        "whole interval lies below it the answer is no"
-    )  # fmt: skip
-    confidence: float = Field(0.95, gt=0.5, lt=1, description="of every interval")
-    min_sequences: int = Field(
-        LEAST, ge=2, description="fewest sequences for a verdict (default: enough to find a difference of half a "
-        "standard deviation with 80 % power; below 197, which is enough for a fifth of one, the check warns)"
-    )  # fmt: skip
-    baselines: bool = Field(True, description="popularity, last item and item-kNN must be beaten")
-    reference_fit: bool = Field(
-        True, description="the references must predict the log significantly better than uniform, and not "
-        f"significantly worse than popularity by more than {CLOSE} nats; or come as close to the logged propensities"
-    )  # fmt: skip
-    max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
-    max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
-    max_event_loss: float = Field(0.0, ge=0, description="no other event may lose significantly more than this")
-    max_segment_loss: float = Field(0.0, ge=0, description="no segment may lose significantly more than this")
-    min_segment: int = Field(100, ge=2, description="positions a segment needs to be judged")
-    min_coverage_ratio: float = Field(0.5, ge=0, description="least coverage, as a share of the deployed policy's")
-    value_margin: float = Field(
-        0.05,
-        ge=0,
-        description="where `metric` decides: the estimated value must significantly be above the deployed one "
-        "less this share of it",
-    )
-    estimator: Additive = Field(
-        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
-    )
-    min_effective_share: float | None = Field(
-        None, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the decisions "
-        "(default: that of `overlap`)"
-    )  # fmt: skip
-    overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
-
-    @property
-    def refusals(self) -> OverlapRules:
-        """When an estimate is refused: `overlap`, with `min_effective_share` where it is set."""
-        share = self.min_effective_share
-        return self.overlap if share is None else self.overlap.model_copy(update={"min_effective_share": share})
-
-    def smallest(self, old: float) -> float:
-        """The smallest change of the `old` figure that matters; a figure below 0 counts by its size."""
-        return self.smallest_gain * abs(old)
-
-
-def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
-    """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
-    if isinstance(rules, GateRules):
-        return rules
-    if rules is None or isinstance(rules, Mapping):
-        return GateRules.parse(rules or {}, prefix="rules: ")
-    path = Path(rules)
-    if not path.is_file():
-        raise ConfigError(f"{path} does not exist: expected a YAML file of gate rules.")
-    content = read_yaml(path)
-    if content is not None and not isinstance(content, dict):
-        raise ConfigError(f"{path}: expected 'rule: value' lines, got {type(content).__name__}.")
-    return GateRules.parse(content or {})
 
 
 # ---------------------------------------------------------------------- what the gate says

@@ -20,9 +20,9 @@ from scipy.special import ndtri
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.bench import Pair
-from localpolicy.judge.claims import GateRules
 from localpolicy.judge.gate_ranks import too_few
 from localpolicy.judge.gate_value import Valued, value_tests, valued
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, sequences_of

@@ -16,7 +16,7 @@ from typing import Any
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.judge.bench import Bench
-from localpolicy.judge.claims import Claim, Gate, GateRules, rules_of
+from localpolicy.judge.claims import Claim, Gate
 from localpolicy.judge.gate_answers import by_answers
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
 from localpolicy.judge.gate_ranks import (
@@ -28,6 +28,7 @@ from localpolicy.judge.gate_ranks import (
     segment_check,
 )
 from localpolicy.judge.gate_value import baselines_by_value, value_check
+from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.measure.candidates import DATA, Candidate, RunLike, as_list
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.evaluation import Evaluation, deciding_figure

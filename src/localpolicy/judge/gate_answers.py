@@ -37,8 +37,9 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.bench import Bench
-from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, GateRules, Outcome, check, unjudged
+from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, Outcome, check, unjudged
 from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few, would_tell
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
 from localpolicy.measure.estimate import CONFIDENCE, Interval, Measurement, mean_estimate, sequences_of

@@ -15,7 +15,8 @@ import numpy as np
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.data.times import FEWEST_STEPS, seems_sorted
 from localpolicy.errors import ConfigError
-from localpolicy.judge.claims import CLOSE, Claim, GateRules, Outcome, check
+from localpolicy.judge.claims import Claim, Outcome, check
+from localpolicy.judge.rules import CLOSE, GateRules
 from localpolicy.measure.divergence import Divergence, two_digits
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.evaluation import Evaluation

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from localpolicy.judge.claims import LEFT_OUT, Claim, GateRules, Outcome, check
+from localpolicy.judge.claims import LEFT_OUT, Claim, Outcome, check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import ENOUGH, more_needed, sequences_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired, Values, paired, paired_family

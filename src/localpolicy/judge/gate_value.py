@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from localpolicy.judge.claims import LEFT_OUT, UNJUDGED, Claim, GateRules, Outcome, check, unjudged
+from localpolicy.judge.claims import LEFT_OUT, UNJUDGED, Claim, Outcome, check, unjudged
 from localpolicy.judge.gate_ranks import best_baseline, gain_claim, would_tell
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation

@@ -30,10 +30,10 @@ from localpolicy.data.guess.guess import guess
 from localpolicy.data.guess.log import COPY, Titles, column_names, plainly_written, read_titles, title_column
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.judge.claims import GateRules, rules_of
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import Gate, gate, opponents
+from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import AT_20, question_of

@@ -14,8 +14,8 @@ import yaml
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.reading import ROW
 from localpolicy.errors import to_caller
-from localpolicy.judge.claims import GateRules
 from localpolicy.judge.gate import opponents
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.metrics import Question
 from localpolicy.model.baselines import BASELINES
 from localpolicy.runtime.files import write_text
