@@ -36,9 +36,13 @@ def test_a_fact_refuses_nothing_and_names_nothing_to_do():
 
 
 def test_doubt_takes_a_yes_away_and_leaves_a_no():
-    told = {outcome: check("gain", outcome, "why").in_doubt("But").outcome for outcome in ("yes", "no", "cannot tell")}
-    assert told == {"yes": "cannot tell", "no": "no", "cannot tell": "cannot tell"}
-    assert check("gain", "yes", "why").in_doubt("But").because == "why. But"
+    told = {
+        outcome: check("gain", outcome, "why", needed=400, plain="it gains").in_doubt("But", "who knows")
+        for outcome in ("yes", "no", "cannot tell")
+    }
+    assert [each.outcome for each in told.values()] == ["cannot tell", "no", "cannot tell"]
+    assert told["yes"].because == "why. But" and told["yes"].plain == "who knows", "not: cannot tell, since it gains"
+    assert told["cannot tell"].needed is None and told["no"].plain == "it gains"
 
 
 def test_too_few_sequences_say_how_many_positions_they_would_need():

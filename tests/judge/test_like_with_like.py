@@ -69,6 +69,7 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     older = gate(copy, against=[place / "mle0"], rules=GateRules(baselines=False, metric="purchase.nDCG@20"))
     refused = next(check for check in older.checks if check.figure == "gain")
     assert refused.outcome == "cannot tell" and "has no weights kept by likelihood" in refused.because
+    assert "were chosen by different figures" in refused.plain and refused.needed is None
     assert "--set train.select='purchase.nDCG@20'" in refused.because
     refusing = compare([place / "mle0", copy], baselines=False)
     assert "chosen" not in refusing.gains and any("train both with one rule" in note for note in refusing.notes)

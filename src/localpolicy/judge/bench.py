@@ -23,6 +23,8 @@ from localpolicy.model.baselines import BASELINES
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.baselines import is_baseline
 
+CHOSEN_OTHERWISE = "the epochs of the two were chosen by different figures"  # a refusal in short
+
 
 @dataclass(frozen=True)
 class Pair:

@@ -60,11 +60,11 @@ class Claim:
         because = f"not asked, since {why}: {self.because}"
         return replace(self, asked=False, holds=None, because=because, needed=None, instead=None)
 
-    def in_doubt(self, why: str, plain: str | None = None) -> Claim:
-        """The same, which can no longer be told unless it says no, or was not asked."""
+    def in_doubt(self, why: str, plain: str) -> Claim:
+        """The same, which no more of the log can tell unless it says no, or was not asked; `plain` is why in short."""
         if self.holds is False or not self.asked:
             return self
-        return replace(self, holds=None, because=f"{self.because}. {why}", plain=plain or self.plain)
+        return replace(self, holds=None, because=f"{self.because}. {why}", plain=plain, needed=None)
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""

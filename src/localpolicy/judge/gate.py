@@ -15,7 +15,7 @@ from typing import Any
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.bench import Bench
+from localpolicy.judge.bench import CHOSEN_OTHERWISE, Bench
 from localpolicy.judge.claims import Claim, Gate
 from localpolicy.judge.gate_answers import by_answers
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check, training_check, without_grounds
@@ -91,7 +91,7 @@ def gate(
         pair = bench.like_with_like(candidate, old, (evaluation, deployed))
         gain = gain_check(pair.new, pair.old, metric, rules, said=pair.note or pair.refusal)
         ranks = [
-            gain if pair.refusal is None else replace(gain, holds=None),
+            gain if pair.refusal is None else replace(gain, holds=None, plain=CHOSEN_OTHERWISE, needed=None),
             events_check(evaluation, deployed, metric, paid_events(prepared), rules),
             *([agreement_check(evaluation, deployed, rules)] if metric == LIKED else []),
             *([] if by_value else [value_check(evaluation, deployed, rules, decides=False)]),
@@ -110,7 +110,7 @@ def gate(
         beaten = baselines_check(evaluation, baselines, metric, rules)
     checks = [*decides, *(each.as_fact(why) if decides and each.figure in BY_RANK else each for each in ranks), beaten]
     if any(each.leaks for each in bench.opened[:2]):
-        checks[0] = checks[0].in_doubt("One of the two was trained on some of these rows (see the notes)")
+        checks[0] = checks[0].in_doubt("The notes say which rows", "one of the two was trained on some of these rows")
     checks += divergence_checks(evaluation.divergence, rules)
     if rules.reference_fit:
         checks.append(reference_fit_check(evaluation, popular, prepared.n_items, rules))

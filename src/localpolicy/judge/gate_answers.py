@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from localpolicy.data.store import NO_ANSWER
-from localpolicy.judge.bench import Bench
+from localpolicy.judge.bench import CHOSEN_OTHERWISE, Bench
 from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, Outcome, check, unjudged
 from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_few, would_tell
 from localpolicy.judge.rules import GateRules
@@ -288,7 +288,7 @@ def by_answers(
     checks, beaten = answers_checks(first, second, gain, rules), baselines_by_answers(kept, rivals, rules)
     rows = [row for each in (first, second, *rivals) for row in _rows(each, second, bench.config.split)]
     if pair.refusal is not None:
-        checks = [each.in_doubt(pair.refusal) for each in checks]
+        checks = [each.in_doubt(pair.refusal, CHOSEN_OTHERWISE) for each in checks]
     if bench.data.kind == "impressions":
         checks = [each.in_doubt(*CONFOUNDED) for each in checks]
         beaten = beaten.as_fact("no propensities were logged")
