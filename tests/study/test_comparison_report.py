@@ -32,8 +32,9 @@ from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import Lead, Paired, paired
 from localpolicy.measure.summary import ranking
 from localpolicy.report.comparison import comparison_section, write_comparison
+from localpolicy.report.comparison_answer import comparison_headline
 from localpolicy.report.comparison_tables import HEADS, comparison_tables, policies_table
-from localpolicy.report.comparison_words import comparison_claims, comparison_headline
+from localpolicy.report.comparison_words import comparison_claims
 from localpolicy.report.contents import Contents, Interval, Section
 from localpolicy.report.gate import WORTH
 from localpolicy.report.page import write_report

@@ -18,7 +18,7 @@ from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
 from localpolicy.report import demo
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_words import comparison_headline
+from localpolicy.report.comparison_answer import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import _by

@@ -112,6 +112,12 @@ class Comparison(Result):
         return VALUE if self.question.kind == "value" else self.ranked
 
     @property
+    def unit(self) -> str:
+        """What the figure that decides is counted in: position, decision or list."""
+        value = self.evaluations[0].off_policy if self.main == VALUE else None
+        return "position" if value is None else value.unit.removesuffix("s")
+
+    @property
     def simple(self) -> list[str]:
         """The simple baselines."""
         return [each.name for each in self.candidates if each.origin.objective in BASELINES]

@@ -23,8 +23,9 @@ from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
+from localpolicy.report.comparison_answer import comparison_headline
 from localpolicy.report.comparison_tables import groups_at_k
-from localpolicy.report.comparison_words import comparison_claims, comparison_headline
+from localpolicy.report.comparison_words import comparison_claims
 from localpolicy.report.contents import Claim, Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.gate import numbered
 from localpolicy.report.page import write_report
@@ -76,7 +77,7 @@ def comparison_section(
     def said(columns: Iterable[str]) -> dict[str, str]:
         return {column: column.replace(".", " ", 1) for column in columns}
 
-    value = {} if comparison.main != VALUE else {VALUE: _value_said(comparison)}
+    value = {} if comparison.main != VALUE else {VALUE: f"estimated reward per {comparison.unit}"}
     tested = [*comparison.tested, *([TRUE_GAIN] if comparison.true_gains else [])]
     gains = {each.name: {**comparison.gains.get(each.name, {})} for each in comparison.evaluations}
     for name, gain in comparison.true_gains.items():
@@ -112,12 +113,6 @@ def comparison_section(
 @claims_of.register(Comparison)
 def _claimed(comparison: Comparison) -> list[Claim]:
     return [*comparison_section(comparison, samples=False).claims]
-
-
-def _value_said(comparison: Comparison) -> str:
-    """The estimated value as people say it."""
-    units = {each.off_policy.unit for each in comparison.evaluations if each.off_policy is not None}
-    return f"estimated reward per {'list' if 'lists' in units else 'decision'}"
 
 
 # ---------------------------------------------------------------------- one policy
