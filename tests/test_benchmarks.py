@@ -14,6 +14,7 @@ import torch
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
 TINY = {  # at a size that takes seconds
+    "collapse.py": [["--loops", "3"]],
     "evaluate.py": [["--items", "60", "--positions", "200", "--threads", "1", "--way", "statistics"]],
     "factorisation.py": [["--ratings", "200", "--users", "60", "--items", "20", "--rank", "3", "--way", "ours"]],
     "improvement.py": [],

@@ -78,9 +78,9 @@ class Interval:
         return cls(mean, mean - reach, mean + reach)
 
     @classmethod
-    def students(cls, mean: float, se: float, n: int) -> Interval:
+    def students(cls, mean: float, se: float, n: int, *, confidence: float = CONFIDENCE) -> Interval:
         """mean ± t_{n-1} standard errors, of n values that may be few; none of a single one."""
-        reach = t_reach(n - 1) * se if n > 1 else 0.0
+        reach = t_reach(n - 1, confidence) * se if n > 1 else 0.0
         return cls(mean, mean - reach, mean + reach)
 
     @classmethod

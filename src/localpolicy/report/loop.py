@@ -9,11 +9,10 @@ from localpolicy import __version__
 from localpolicy.measure.estimate import Measurement
 from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Table, joined, with_interval
+from localpolicy.report.table import NOTHING, Table, corrected, joined, sentences, with_interval
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.demo import SCENARIOS
-from localpolicy.study.loop import FIGURES, Loop
-from localpolicy.study.trajectory import WEIGHED, Trajectory, best_of, last_round
+from localpolicy.study.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round
 
 CHARTED = ("true J", "JS from the round before", "JS", "entropy", "coverage@1", "effective share")
 ENDS = ("true J", "true gain", "JS", "KL", "coverage@1", "entropy")  # of the last round, side by side
@@ -135,15 +134,14 @@ def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
         rows.append([arm.name, *shown, *[NOTHING] * (last + 1 - len(shown))])
         end, moved = arm.last, [with_interval(arm.last[name], 3) for name in CHARTED[1:3]]
         shares = [f"{end[name].mean:.0%}" if name in end else NOTHING for name in ("coverage@1", WEIGHED)]
-        ends.append(
-            [arm.name, with_interval(end["true gain"], 4, sign="+"), *moved, f"{end['entropy'].mean:.2f}", *shares]
-        )
+        ends.append([arm.name, with_interval(arm.gain, 4, sign="+"), *moved, f"{end['entropy'].mean:.2f}", *shares])
     widest = max((each["true J"].high - each["true J"].low) / 2 for arm in arms for each in arm.rounds)
     note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
+    told = sentences({f"Those of gains: 95 %{corrected(len(arms))} (Holm).": len(arms) > 1})
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
     return [
         Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note),
-        Table("The last round", heads, ends, "Intervals of 95 %; a figure without one is exact."),
+        Table("The last round", heads, ends, f"Intervals of 95 %; a figure without one is exact. {told}".rstrip()),
     ]
 
 

@@ -30,8 +30,8 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
 from localpolicy.study.go import GoResult
 from localpolicy.study.go_commands import Asked
-from localpolicy.study.loop import Loop
 from localpolicy.study.sweep import Sweep
+from localpolicy.study.trajectory import Loop
 
 TABLES: dict[type, Callable[[Any], list[Table]]] = {
     Evaluation: evaluation_tables,

@@ -20,23 +20,17 @@ process each.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import groupby, takewhile, zip_longest
+from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from localpolicy import __version__
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.measure.estimate import Interval, Measurement, as_json
-from localpolicy.measure.evaluation import as_arrow
 from localpolicy.measure.truth import PolicyAgent, Round, RoundMeasure
 from localpolicy.objectives import objective_of
-from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
@@ -47,9 +41,8 @@ from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
 from localpolicy.study.jobs import Job, refuse_other, train_job
-from localpolicy.study.measured import over_seeds
 from localpolicy.study.settings import LoopConfig, LoopOptions
-from localpolicy.study.trajectory import Trajectory
+from localpolicy.study.trajectory import Loop
 from localpolicy.training.checks import check_data
 from localpolicy.training.setup import resolve
 
@@ -202,92 +195,3 @@ def _claim(folder: Path, config: LoopConfig) -> None:
                 f"{folder} holds another loop ({name} was {before.get(name)}, now {content[name]}): choose another "
                 "folder, or remove it."
             )
-
-
-# ---------------------------------------------------------------------- what came of it
-
-
-FIGURES = {  # of the long table -> of a round's file; a closed form, which weighs nothing, has no share
-    "true J": "truth", "true gain": "gain", "step": "step", "JS from the round before": "js_before",
-    "JS": "js_first", "KL": "kl_first", "entropy": "entropy", "coverage@1": "coverage",
-    "effective share": "effective_share", "clipped share": "clipped_share",
-}  # fmt: skip
-
-
-def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
-    """Mean and standard error of each figure of one seed's round; none where it had stopped."""
-    entry = {**entry, **entry.get("weights", {})}
-    values = {name: entry[key] for name, key in FIGURES.items() if key in entry}
-    return {
-        name: (each["mean"], each["se"]) if isinstance(each, dict) else (each, 0.0) for name, each in values.items()
-    }
-
-
-@dataclass(frozen=True, repr=False)
-class Loop(Result):
-    """A loop that has come to its end."""
-
-    config: LoopConfig
-    world: World
-    arms: list[PolicySpec]
-    first: list[Round]  # μ's figures, by seed
-    rounds: dict[str, list[list[Round]]]  # by arm, by seed: one entry per round, fewer where it had to stop
-
-    @cached_property
-    def measurements(self) -> list[Measurement]:
-        """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
-        rows = []
-        for arm, seeds in self.rounds.items():
-            chains = ([first, *entries] for first, entries in zip(self.first, seeds, strict=True))
-            for number, entries in enumerate(zip_longest(*chains, fillvalue={})):  # the 0th is μ
-                named = zip(self.config.seeds, map(figures_of, entries), strict=True)
-                there = {seed: figures for seed, figures in named if figures}
-                shared = [name for name in FIGURES if all(name in figures for figures in there.values())]
-                for name in shared if there else ():
-                    over = over_seeds(*zip(*(figures[name] for figures in there.values()), strict=True))
-                    rows.append(Measurement.of(arm, name, over, round=number))
-                rows += [
-                    Measurement.of(arm, name, Interval.of(mean, se), se=se, seed=seed, round=number)
-                    for seed, figures in there.items()
-                    for name, (mean, se) in figures.items()
-                ]
-        return rows
-
-    @cached_property
-    def trajectories(self) -> list[Trajectory]:
-        """Every objective's figures by round, over seeds."""
-        over, rounds = (row for row in self.measurements if row.seed is None), defaultdict(list)
-        for (arm, _), rows in groupby(over, lambda row: (row.policy, row.round)):
-            rounds[arm].append({row.figure: row.interval for row in rows})
-        return [
-            Trajectory(arm, rounds[arm], {len(seed): seed[-1]["stopped"] for seed in seeds if "stopped" in seed[-1]})
-            for arm, seeds in self.rounds.items()
-        ]
-
-    def summary(self) -> str:
-        """Where each objective ended."""
-        ends = {arm.name: arm.last["true J"].mean for arm in self.trajectories}
-        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
-        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
-        return f"{self.config.world}, {last} rounds; J at the end: {order}"
-
-    def to_arrow(self) -> pa.Table:
-        """The long table."""
-        return as_arrow(self.measurements)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Settings, objectives and what went wrong, the long table, and the claims."""
-        return {
-            "localpolicy": __version__,
-            "settings": self.config.model_dump(mode="json"),
-            "optimum": self.world.optimum(),
-            "arms": {
-                arm.name: {
-                    "objective": arm.objective, "stopped": went.stopped, "symptoms": as_json(went.symptoms),
-                    "summary": went.summary(),
-                }
-                for arm, went in zip(self.arms, self.trajectories, strict=True)
-            },
-            "measurements": as_json(self.measurements),
-            "claims": as_json([claim for went in self.trajectories for claim in went.claims()]),
-        }  # fmt: skip

@@ -22,6 +22,7 @@ from localpolicy.errors import RunError
 from localpolicy.measure.candidates import open_run, window_of
 from localpolicy.measure.divergence import over_references
 from localpolicy.measure.estimate import (
+    CONFIDENCE,
     Estimate,
     Interval,
     Measurement,
@@ -47,11 +48,11 @@ SPLITS = ("validation", "test")
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 
 
-def over_seeds(means: Sequence[float], errors: Sequence[float]) -> Interval:
+def over_seeds(means: Sequence[float], errors: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
     """Of one seed its own interval; of several, Student's over seeds (their spread holds each one's noise too)."""
     if len(means) == 1:
-        return Interval.of(means[0], errors[0])
-    return Interval.students(float(np.mean(means)), standard_error(means), len(means))
+        return Interval.of(means[0], errors[0], confidence=confidence)
+    return Interval.students(float(np.mean(means)), standard_error(means), len(means), confidence=confidence)
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,35 @@
-"""One objective's way through a loop: what it earned round after round, and which signs of collapse it shows."""
+"""What came of a loop: what each objective earned round after round, and which signs of collapse it shows."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from itertools import groupby, zip_longest
+from typing import Any, NamedTuple
 
+import pyarrow as pa
+
+from localpolicy import __version__
 from localpolicy.judge.claims import Claim
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
-from localpolicy.measure.estimate import Interval
+from localpolicy.measure.estimate import CONFIDENCE, Interval, Measurement, as_json
+from localpolicy.measure.evaluation import as_arrow
+from localpolicy.measure.significance import holm_steps
+from localpolicy.measure.truth import Round
+from localpolicy.results import Result
+from localpolicy.simulation.events import World
+from localpolicy.study.demo import PolicySpec
+from localpolicy.study.measured import over_seeds
+from localpolicy.study.settings import LoopConfig
 
+# Both by benchmarks/collapse.py: 500 loops in small bandits, judged after ten rounds and watched for ten more. Of 55
+# that are stuck below the optimum 96 % are below STILL, of 253 that still rise 26 %. Where J is exact, 28 to 82 % fall
+# at some time, 4 to 13 % by more than FALL; where it is not, a fall is said of 0.4 % of loops without one at most (of
+# 20 rounds 4.4 %). Coverage is no sign: it falls to less than half of μ's where J rises most.
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
-NARROW = 0.5  # of μ's coverage
-FALL = 0.01  # of the best J: a smaller fall is not spoken of, where J is exact
+FALL = 0.01  # of the best J: a smaller fall is not spoken of
 WEIGHED = "effective share"  # of the log, by the weights of training
 
 Figures = Mapping[str, Interval]  # of one round over seeds, by name; JS and KL are from the first μ
@@ -34,6 +50,12 @@ class Trajectory:
     name: str
     rounds: Sequence[Figures]
     stopped: Mapping[int, str] = field(default_factory=dict)  # round -> why a seed ended
+    decided: Interval | None = None  # the last gain, with the interval that decides among several objectives
+
+    @property
+    def gain(self) -> Interval:
+        """Over μ in the last round."""
+        return self.last["true gain"] if self.decided is None else self.decided
 
     @property
     def last(self) -> Figures:
@@ -53,9 +75,8 @@ class Trajectory:
     @cached_property
     def symptoms(self) -> list[Symptom]:
         """All signs of collapse."""
-        entropy, coverage = ([each[name].mean for each in self.rounds] for name in ("entropy", "coverage@1"))
-        signs = []
-        if since := _since([figures["true gain"].high < 0 for figures in self.rounds]):
+        entropy, signs = [each["entropy"].mean for each in self.rounds], []
+        if (since := _since([figures["true gain"].high < 0 for figures in self.rounds])) and self.gain.sign < 0:
             said = f"earns significantly less than the policy it started from, since round {since}"
             signs.append(Symptom("loses", since, said))
         signs += self._fell()
@@ -63,9 +84,6 @@ class Trajectory:
             below = f"entropy {entropy[0]:.2f} → {entropy[-1]:.2f} nats (below {STILL:.0%} of μ's since round {since})"
             meaning = "each history gets nearly one item, so its log cannot tell whether another would have been better"
             signs.append(Symptom("no exploration", since, f"{below}: {meaning}"))
-        if since := _since([each < NARROW * coverage[0] for each in coverage]):
-            shares = f"{100 * coverage[0]:.1f} % → {100 * coverage[-1]:.1f} % of the catalogue is shown first somewhere"
-            signs.append(Symptom("narrow", since, f"{shares} (below {NARROW:.0%} of μ's since round {since})"))
         weighed = {number: each[WEIGHED].mean for number, each in enumerate(self.rounds) if WEIGHED in each}
         low = {number: share for number, share in weighed.items() if share < LEAST_EFFECTIVE}
         if low:
@@ -102,17 +120,18 @@ class Trajectory:
 
     def claims(self) -> list[Claim]:
         """Did it earn more at the end, and without a sign of collapse?"""
-        gain, signs = self.last["true gain"], [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
+        gain, signs = self.gain, [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
         return [
             Claim(
-                "true gain", "the 95 % interval of the gain is above 0", {1: True, -1: False, 0: None}[gain.sign],
+                "true gain", "the 95 % interval of the gain, corrected for all objectives by Holm's steps, is above 0",
+                {1: True, -1: False, 0: None}[gain.sign],
                 f"{self.name} ends above the policy it started from",
                 f"{self.earned} ({self.change}) in {len(self.rounds) - 1} rounds", gain.mean, gain.low, gain.high,
             ),
             Claim(
-                "true J, entropy, coverage@1", "no sign of collapse by the limits of the loop", not signs,
+                "true J, entropy", "no sign of collapse by the limits of the loop", not signs,
                 f"{self.name} shows no sign of collapse",
-                "; ".join(signs) or "entropy, coverage and the effective share of its weights stay in bounds",
+                "; ".join(signs) or "J, entropy and the effective share of its weights stay in bounds",
             ),
         ]  # fmt: skip
 
@@ -137,3 +156,113 @@ def _since(signs: Sequence[bool]) -> int:
     """The first round that has a sign, if the last one has it too, else 0: that is μ."""
     after = [False, *signs[1:]]
     return after.index(True) if after[-1] else 0
+
+
+# ---------------------------------------------------------------------- all objectives
+
+
+FIGURES = {  # of the long table -> of a round's file; a closed form, which weighs nothing, has no share
+    "true J": "truth", "true gain": "gain", "step": "step", "JS from the round before": "js_before",
+    "JS": "js_first", "KL": "kl_first", "entropy": "entropy", "coverage@1": "coverage",
+    "effective share": "effective_share", "clipped share": "clipped_share",
+}  # fmt: skip
+
+
+def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
+    """Mean and standard error of each figure of one seed's round; none where it had stopped."""
+    entry = {**entry, **entry.get("weights", {})}
+    values = {name: entry[key] for name, key in FIGURES.items() if key in entry}
+    return {
+        name: (each["mean"], each["se"]) if isinstance(each, dict) else (each, 0.0) for name, each in values.items()
+    }
+
+
+@dataclass(frozen=True, repr=False)
+class Loop(Result):
+    """A loop that has come to its end."""
+
+    config: LoopConfig
+    world: World
+    arms: list[PolicySpec]
+    first: list[Round]  # μ's figures, by seed
+    rounds: dict[str, list[list[Round]]]  # by arm, by seed: one entry per round, fewer where it had to stop
+
+    @cached_property
+    def measurements(self) -> list[Measurement]:
+        """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
+        rows = []
+        for arm, seeds in self.rounds.items():
+            chains = ([first, *entries] for first, entries in zip(self.first, seeds, strict=True))
+            for number, entries in enumerate(zip_longest(*chains, fillvalue={})):  # the 0th is μ
+                named = zip(self.config.seeds, map(figures_of, entries), strict=True)
+                there = {seed: figures for seed, figures in named if figures}
+                shared = [name for name in FIGURES if all(name in figures for figures in there.values())]
+                for name in shared if there else ():
+                    over = over_seeds(*zip(*(figures[name] for figures in there.values()), strict=True))
+                    rows.append(Measurement.of(arm, name, over, round=number))
+                rows += [
+                    Measurement.of(arm, name, Interval.of(mean, se), se=se, seed=seed, round=number)
+                    for seed, figures in there.items()
+                    for name, (mean, se) in figures.items()
+                ]
+        return rows
+
+    @cached_property
+    def gains(self) -> dict[str, Interval]:
+        """By objective: its last gain over μ, with the interval that decides: corrected for all of them (Holm)."""
+        ends: dict[str, Sequence[tuple[float, float]]] = {}
+        rows = (row for row in self.measurements if row.figure == "true gain" and row.seed is not None)
+        for (arm, _), seeds in groupby(rows, lambda row: (row.policy, row.round)):
+            ends[arm] = [(row.mean, row.se) for row in seeds]  # rounds come in their order: the last one stays
+
+        def around(arm: str, confidence: float) -> tuple[float, float]:
+            found = over_seeds(*zip(*ends[arm], strict=True), confidence=confidence)
+            return found.low, found.high
+
+        own = {arm: over_seeds(*zip(*seeds, strict=True)) for arm, seeds in ends.items()}
+        clear = {arm: abs(each.mean) / ((each.high - each.low) or 1e-300) for arm, each in own.items()}
+        return {arm: Interval(own[arm].mean, *of) for arm, of in holm_steps(clear, around, CONFIDENCE).items()}
+
+    @cached_property
+    def trajectories(self) -> list[Trajectory]:
+        """Every objective's figures by round, over seeds."""
+        over, rounds = (row for row in self.measurements if row.seed is None), defaultdict(list)
+        for (arm, _), rows in groupby(over, lambda row: (row.policy, row.round)):
+            rounds[arm].append({row.figure: row.interval for row in rows})
+        return [
+            Trajectory(
+                arm,
+                rounds[arm],
+                {len(seed): seed[-1]["stopped"] for seed in seeds if "stopped" in seed[-1]},
+                self.gains[arm],
+            )
+            for arm, seeds in self.rounds.items()
+        ]
+
+    def summary(self) -> str:
+        """Where each objective ended."""
+        ends = {arm.name: arm.last["true J"].mean for arm in self.trajectories}
+        order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
+        last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
+        return f"{self.config.world}, {last} rounds; J at the end: {order}"
+
+    def to_arrow(self) -> pa.Table:
+        """The long table."""
+        return as_arrow(self.measurements)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Settings, objectives and what went wrong, the long table, and the claims."""
+        return {
+            "localpolicy": __version__,
+            "settings": self.config.model_dump(mode="json"),
+            "optimum": self.world.optimum(),
+            "arms": {
+                arm.name: {
+                    "objective": arm.objective, "stopped": went.stopped, "symptoms": as_json(went.symptoms),
+                    "summary": went.summary(),
+                }
+                for arm, went in zip(self.arms, self.trajectories, strict=True)
+            },
+            "measurements": as_json(self.measurements),
+            "claims": as_json([claim for went in self.trajectories for claim in went.claims()]),
+        }  # fmt: skip
