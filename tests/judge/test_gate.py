@@ -20,12 +20,13 @@ from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
 from localpolicy.judge import claims
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import Gate, GateRules, gate
+from localpolicy.judge.gate import Gate, GateRules, deciding_metric, gate
 from localpolicy.judge.gate_grounds import divergence_checks, reference_fit_check
 from localpolicy.judge.gate_ranks import baselines_check, events_check, gain_check, gain_claim, segment_check
 from localpolicy.measure.divergence import Divergence, Reference, Spread
 from localpolicy.measure.estimate import ENOUGH, LEAST, Estimate
 from localpolicy.measure.evaluate import evaluate
+from localpolicy.measure.evaluation import deciding_figure
 from localpolicy.measure.significance import Paired
 from localpolicy.report.gate import gate_headline, gate_table, next_step
 from localpolicy.runs.baselines import fit_baseline
@@ -150,6 +151,16 @@ def test_a_gain_is_sure_not_worth_it_or_open():
     assert "Below" not in asked(better, worse, count=ENOUGH).because
     few = asked(better, worse, count=LEAST - 1)
     assert few.outcome == "cannot tell" and "too few for a verdict" in few.because, "however sure it looks"
+
+
+def test_the_gate_says_which_events_are_too_rare_to_decide():
+    """Measuring counts them; the sentence is the gate's."""
+    rules, events = GateRules(min_sequences=50), np.r_[[2] * 3, [1] * 60]
+    shop = replace(made("new", np.ones(63), event=events), events=("purchase", "click"))
+    assert deciding_figure(shop, least=50) == ("click.nDCG@20", {"purchase": 3})
+    told = "only 3 sequences with purchase: too few for a verdict (least: 50), so click.nDCG@20 decides"
+    assert deciding_metric(shop, rules) == ("click.nDCG@20", [told])
+    assert deciding_metric(replace(shop, events=("click",)), rules) == ("click.nDCG@20", [])
 
 
 def test_a_baseline_that_does_better_is_what_should_be_deployed():

@@ -17,13 +17,14 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
 from localpolicy.measure.reward_model import ItemMeans
-from localpolicy.measure.score import SELF_CHOSEN
 from localpolicy.measure.summary import LIKED
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.baselines import is_baseline
 
 CHOSEN_OTHERWISE = "the epochs of the two were chosen by different figures"  # a refusal in short
+
+SELF_CHOSEN = "people chose themselves what to rate: how they would like other items is not known"
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,10 @@ def log_days(data: Prepared) -> float | None:
 def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:
     """The figure that must gain where ranks decide, as asked or as the log's rewards say; and why it is that one."""
     if rules.metric is None:
-        return deciding_figure(evaluation, least=rules.min_sequences)
+        figure, few = deciding_figure(evaluation, least=rules.min_sequences)
+        told = ", ".join(f"only {count} sequences with {event}" for event, count in few.items())
+        why = f"{told}: too few for a verdict (least: {rules.min_sequences}), so {figure} decides"
+        return figure, [why] if few else []
     if rules.metric.rpartition(".")[0] not in evaluation.metrics and rules.metric not in (LIKED, AGREEMENT):
         known = [f"{each}.nDCG@20" for each in evaluation.metrics]
         raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")

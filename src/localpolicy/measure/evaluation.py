@@ -234,27 +234,27 @@ class Evaluation(Result):
 
 def deciding_figure(
     evaluation: Evaluation, columns: Sequence[str] = (), *, least: int = LEAST
-) -> tuple[str, list[str]]:
-    """The figure that policies are judged by, and why it is not the best paid event's.
+) -> tuple[str, dict[str, int]]:
+    """The figure that policies are judged by, and in how many sequences the better paid events are, which are too few.
 
     On ratings it is how well what is ranked first was liked. Else it is nDCG@20: of all events weighted by their
     rewards, where these differ; of the paid event that at least `least` sequences hold; or of everything taken. Where
     `columns` were asked for it is one of them: that figure, else the first nDCG that has positions.
     """
     if LIKED in evaluation.rewards and (not columns or LIKED in columns):
-        return LIKED, []
-    measured, few = groups(evaluation.scores), []
+        return LIKED, {}
+    measured, few = groups(evaluation.scores), dict[str, int]()
     weighted = (WEIGHTED,) if WEIGHTED in evaluation.metrics else ()
     measured |= dict.fromkeys(weighted, measured["all"])
     for event in (*weighted, *(event for event in evaluation.events if event in measured), "all"):
         count = sequences_of(evaluation.scores.sequence[measured[event]])
         if count >= least or event == "all":
             break
-        few.append(f"only {count} sequences with {event}")
+        few[event] = count
     metrics = evaluation.metrics[event]
     figure = f"{event}.{'nDCG@20' if 'nDCG@20' in metrics else next(iter(metrics))}"
     if columns and figure not in columns:
         filled = [column for column in columns if evaluation.estimate(column).n]
         ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
-        return (ranked or filled or list(columns))[0], []
-    return figure, [f"{', '.join(few)}: too few for a verdict (least: {least}), so {figure} decides"] if few else []
+        return (ranked or filled or list(columns))[0], {}
+    return figure, few

@@ -181,7 +181,6 @@ def score(
 # worlds: nDCG .60 (.62), weighted by reward .73 (.77), top .87 (.98), agreement .87 (.98).
 
 CANDIDATES = 10  # rated items from a position on, itself included
-SELF_CHOSEN = "people chose themselves what to rate: how they would like other items is not known"
 
 
 def liking(scores: Tensor, reward: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
