@@ -27,7 +27,7 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.reward_model import reward_model
+from localpolicy.measure.score import reward_model
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run

@@ -17,8 +17,7 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import off_policy, value_bounds
-from localpolicy.measure.reward_model import ItemMeans
-from localpolicy.measure.score import score
+from localpolicy.measure.score import ItemMeans, score
 from localpolicy.measure.truth import true_value
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE

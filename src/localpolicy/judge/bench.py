@@ -16,7 +16,7 @@ from localpolicy.measure.evaluate import measure, settings_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
-from localpolicy.measure.reward_model import ItemMeans
+from localpolicy.measure.score import ItemMeans
 from localpolicy.measure.summary import LIKED
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.recorded import people_of

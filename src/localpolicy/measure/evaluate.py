@@ -31,8 +31,7 @@ from localpolicy.measure.imputation import Imputation, imputation_at, imputed_re
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
 from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.opening import made_of, open_all, shared_seeds
-from localpolicy.measure.reward_model import reward_model
-from localpolicy.measure.score import Scorer, score
+from localpolicy.measure.score import Scorer, reward_model, score
 from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
 from localpolicy.model.newer_catalogue import device_of

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +18,14 @@ from localpolicy.catalogue import chunked, sharded
 from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
+from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
+from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.summary import Scores
+from localpolicy.model.policy import Policy
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.types import Batch
@@ -209,3 +212,53 @@ def liking_of(rows: Logits, batch: Batch, chosen: Tensor) -> tuple[Tensor, Tenso
     valid = inside & (batch.row[at] == batch.row[batch.scored][:, None]) & chosen[at]
     scores = torch.stack([rows.at(batch.item[at[:, step]]) for step in range(CANDIDATES)], 1)
     return liking(scores, batch.reward[at], valid)
+
+
+# ---------------------------------------------------------------------- r̂, for the direct and doubly robust estimates
+
+
+PRIOR = 20.0  # decisions' worth of belief in the mean of all items
+
+
+@dataclass(frozen=True)
+class ItemMeans:
+    """r̂(x, a) = (Σ r of a + 20 r̄) / (n_a + 20), whatever x.
+
+    Fitted on training decisions and used on held-out ones, so the doubly robust estimate stays unbiased however poor.
+    """
+
+    mean: Tensor  # [V]
+
+    @classmethod
+    def fit(cls, data: Prepared) -> ItemMeans:
+        """Mean rewards in the training split."""
+        train = data["train"].arrays
+        chosen = train["event"] != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+        item, reward = train["item"][chosen], train["reward"][chosen].astype(np.float64)
+        counts = np.bincount(item, minlength=data.n_items)
+        total = np.bincount(item, weights=reward, minlength=data.n_items)
+        mean = (total + PRIOR * (reward.mean() if len(reward) else 0.0)) / (counts + PRIOR)
+        return cls(torch.from_numpy(mean.astype(np.float32)))
+
+    def logits(self, batch: Batch) -> Logits:
+        """The same row for every position."""
+        return SparseLogits.alike(self.mean, batch)
+
+
+@dataclass(frozen=True)
+class RewardHead:
+    """r̂(x, a) of a policy that was trained with one."""
+
+    policy: Policy
+
+    def logits(self, batch: Batch) -> Logits:
+        """The reward head's rows at the positions."""
+        network = self.policy.network
+        return network.head("reward").detach().logits(network.hidden_without_dropout(batch)[batch.scored])
+
+
+def reward_model(policy: Scorer, data: Prepared) -> Scorer:
+    """The policy's own r̂, or items' mean rewards."""
+    if isinstance(policy, Policy) and "reward" in policy.network.heads:
+        return RewardHead(policy)
+    return ItemMeans.fit(data)

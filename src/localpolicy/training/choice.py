@@ -32,7 +32,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, Decisions, estimand_of, whole_lists
 from localpolicy.measure.off_policy import value_bounds
-from localpolicy.measure.reward_model import ItemMeans
+from localpolicy.measure.score import ItemMeans
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import critic_targets
 from localpolicy.model.towers import Towers

@@ -8,7 +8,7 @@ import numpy as np
 
 from localpolicy.data.batches import Windows
 from localpolicy.measure.estimate import cluster_sums, finite, sequences_of, t_quantile
-from localpolicy.measure.reward_model import PRIOR
+from localpolicy.measure.score import PRIOR
 from localpolicy.model.readout import critic_targets
 
 

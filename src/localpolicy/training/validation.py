@@ -15,8 +15,7 @@ from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, ov
 from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.metrics import AT_20
 from localpolicy.measure.off_policy import value_bounds
-from localpolicy.measure.reward_model import ItemMeans
-from localpolicy.measure.score import score
+from localpolicy.measure.score import ItemMeans, score
 from localpolicy.measure.summary import flat
 from localpolicy.model.baselines import popularity
 from localpolicy.model.network import Network
