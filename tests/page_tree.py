@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
@@ -94,3 +95,11 @@ def cells(page: Element, caption: str) -> dict[str, dict[str, Element]]:
         found = [one for one in row.inner if isinstance(one, Element)]
         rows[str(found[0].attributes["data-value"])] = dict(zip(titles, found, strict=True))
     return rows
+
+
+def unexplained(path: Path) -> list[str]:
+    """The captions of tables that have a dash and no note that says why."""
+    tables = re.findall(
+        r"<caption[^>]*>(.*?)</caption>(.*?)</table></div>(<p class=\"below\">.*?</p>)?", path.read_text()
+    )
+    return [caption for caption, body, note in tables if ">—</td>" in body and "—:" not in note]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import sys
 
 import pytest
 
 from localpolicy.cli.output import console, show, show_table
-from localpolicy.measure.estimate import Estimate
-from localpolicy.report.table import NOTHING, Table, number, with_error
+from localpolicy.report.table import Table
 
 WHY = "JS 0.0412 ± 0.0003 from mle_0, mle_1; noise floor not known (give a second reference of another seed); " * 3
 SHORT = "its lower end must be above 0"
@@ -94,8 +92,3 @@ def test_a_path_in_a_line_is_whole_in_a_file(monkeypatch, capsys):
     path = "report: /" + "x" * 100 + "/report.html"
     console().print(path)
     assert path in capsys.readouterr().out
-
-
-def test_where_nothing_was_measured_there_is_one_dash():
-    assert number(Estimate(math.nan, math.nan, 0, math.nan)) == with_error(math.nan, math.nan) == NOTHING
-    assert with_error(0.5, 0.25, 2) == "0.50 ± 0.25"

@@ -15,7 +15,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import measure
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
-from localpolicy.report.quality import quality_tables, write_page
+from localpolicy.report.results import quality_tables, write_quality
 
 ROWS = random_log()
 MODULE = """
@@ -104,5 +104,5 @@ def test_the_command_line_and_nothing_that_a_file_names_is_imported(log: Path, t
         data = Prepared(tmp_path / "data")
         assert data.manifest["source"] == source
         list(quality_tables(data, measure(data)))
-        write_page(data, measure(data))
+        write_quality(data, measure(data))
         assert not (site / "imported").exists()

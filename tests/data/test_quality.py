@@ -14,7 +14,7 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import histogram, measure
 from localpolicy.data.store import Prepared, Split
 from localpolicy.data.store_writer import writing
-from localpolicy.report.quality import quality_tables, write_page
+from localpolicy.report.results import quality_tables, write_quality
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def test_the_page_is_one_file_with_everything(tmp_path: Path, log: list[dict]) -
         skip_bad_rows=True,
         min_events=2,
     )
-    page = write_page(data, measure(data)).read_text().replace("<wbr>", "")
+    page = write_quality(data, measure(data)).read_text().replace("<wbr>", "")
     for text in ("&lt;data&gt;", "ties in time", "sequences by length", "min_events=2", "item_id is empty", "5-8"):
         assert text in page
     assert "http:" not in page and "https:" not in page

@@ -18,7 +18,7 @@ from localpolicy.data.quality import measure
 from localpolicy.data.sources import check_text
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.report.quality import quality_tables
+from localpolicy.report.results import quality_tables
 
 UNITS = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 

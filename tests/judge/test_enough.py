@@ -19,7 +19,7 @@ from localpolicy.judge.gate_value import value_check
 from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_needed, sample_needed, wilson
 from localpolicy.measure.significance import Paired, paired
 from localpolicy.objectives import objective_of
-from localpolicy.report.tables import share_with_error
+from localpolicy.report.table import interval_text
 from localpolicy.training.selection import events_left_out, rule
 
 
@@ -125,7 +125,7 @@ def test_a_zero_of_seven_is_no_certainty():
     assert found.se == 0 and found.within_unit().high == pytest.approx(z**2 / (7 + z**2), abs=1e-6)
     assert found.within_unit().low == 0.0
     assert wilson(7, 7)[1] == 1.0 and wilson(7, 7)[0] == pytest.approx(1 - z**2 / (7 + z**2), abs=1e-6)
-    assert share_with_error(found) == "0.0000 (0 to 0.35)"
+    assert interval_text(found.within_unit(), 2) == "0.00 [0.00, 0.35]"
     gap = paired(np.zeros(7), np.zeros(7), np.arange(7))
     assert gap.low < -0.3 and gap.high > 0.3, "two policies that both missed seven times may still differ"
 

@@ -17,7 +17,7 @@ from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules, gate
 from localpolicy.measure.score import CANDIDATES, liking
 from localpolicy.report.comparison import write_comparison
-from localpolicy.report.comparison_tables import comparison_table
+from localpolicy.report.tables import comparison_table
 
 PEOPLE, FILMS, RATED = 300, 40, 8
 

@@ -30,7 +30,7 @@ from localpolicy.measure.opening import open_data
 from localpolicy.measure.significance import breakdown
 from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
-from localpolicy.report.comparison_tables import comparison_table, comparison_tables
+from localpolicy.report.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, sha256

@@ -16,7 +16,7 @@ import pandas
 import pytest
 import yaml
 from commands import invoked as lpi
-from page_tree import parse, specs
+from page_tree import parse, specs, unexplained
 
 import localpolicy as lp
 from localpolicy.data.guess.guess import Guess, guess
@@ -86,6 +86,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
+    assert ">—</td>" in page and unexplained(out / "report.html") == []
     runs = {run.name: Run(run) for run in (out / "runs").iterdir()}
     assert set(runs) == {"mle-seed-101", "mle-seed-102", "improved"}
     parts = runs["improved"].manifest["made_of"]

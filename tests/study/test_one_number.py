@@ -24,6 +24,7 @@ from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import _by
 from localpolicy.report.loop import loop_tables, write_loop
 from localpolicy.report.paper_table3 import main_table
+from localpolicy.report.table import fixed
 from localpolicy.study.arms import Study
 from localpolicy.study.loop import loop
 from localpolicy.study.measured import REFERENCE_SEEDS
@@ -304,7 +305,7 @@ def test_a_loop_shows_each_figure_once(tmp_path, monkeypatch):
         printed = by_round.plain()[number] + ends.plain()[number]
         truth = [rows[name, "true J", place]["mean"] for place in range(3)]
         assert [cell.split(" ")[0] for cell in printed[1:4]] == [f"{mean:.4f}" for mean in truth]
-        assert printed[5].startswith(f"{rows[name, 'true gain', 2]['mean']:+.4f}")
+        assert printed[5].startswith(fixed(rows[name, "true gain", 2]["mean"], signed=True))
         assert printed[7].startswith(f"{rows[name, 'JS', 2]['mean']:.3f}")
         (key,) = (number for number in contents.numbers if number.name == f"true reward of {name}")
         assert key.value == f"{truth[-1] / truth[0] - 1:+.0%}" and f"{truth[0]:.4f} → {truth[-1]:.4f}" in key.meaning
@@ -328,7 +329,9 @@ def test_a_demo_shows_of_its_policies_what_evaluate_shows(tmp_path, monkeypatch)
     for name, run in runs.items():
         told = {title: rows[name, "all", figure]["mean"] for title, figure in SHOWN.items()}
         assert page[name] == told
-        assert printed[name][1] == f"{told['J(π)']:.4f}" and printed[name][2].startswith(f"{told['gain']:+.4f}")
+        assert printed[name][1] == f"{told['J(π)']:.4f}" and printed[name][2].startswith(
+            fixed(told["gain"], signed=True)
+        )
         alone = lp.evaluate(run, against=[second], world=tmp_path / "demo" / "bandit" / "log", beta=betas[name])
         assert (alone.truth.value, alone.truth.gain) == (close(told["J(π)"]), close(told["gain"]))
         assert (alone.row("JS").mean, alone.row("entropy").mean) == (close(told["JS"]), close(told["entropy"]))

@@ -23,7 +23,6 @@ from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.evaluate import evaluate
-from localpolicy.report.comparison_tables import weights_table
 from localpolicy.report.sweep import claims, draw, section, sweep_contents, sweep_tables, verdict
 from localpolicy.report.table import Cell, interval_text
 from localpolicy.runs.config import Config, config_of
@@ -76,22 +75,30 @@ def test_the_choice_is_the_best_mean_on_validation(swept):
             assert arm.selection_score == max(line["selected_by"] for line in arm.record["curve"])
 
 
+def number(cell: str) -> float:
+    """The mean of a cell of a table."""
+    return float(cell.partition(" ±")[0].partition(" [")[0].replace("−", "-"))
+
+
 def test_tables_say_what_the_json_says(swept):
     _, _, found = swept
     points, chosen = sweep_tables(found)
     rows, said = from_markdown(points.markdown(), points.title), found.to_dict()
     for name in said["policies"]:
-        assert float(rows[name][0].partition(" ±")[0]) == pytest.approx(value(said, name, found.figure), abs=5e-5)
-        assert float(rows[name][1].partition(" ±")[0]) == pytest.approx(value(said, name, "JS"), abs=5e-4)
+        assert number(rows[name][0]) == pytest.approx(value(said, name, found.figure), abs=5e-5)
+        assert number(rows[name][1]) == pytest.approx(value(said, name, "JS"), abs=5e-4)
         assert (rows[name][-1] == "chosen") == (name == said["chosen"])
     shown, of_test = from_markdown(chosen.markdown(), chosen.title), {"split": "test", "group": "purchase"}
     by_seed = [value(said, said["chosen"], "nDCG@20", seed=seed, **of_test) for seed in (0, 1)]
-    assert float(shown["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
+    assert number(shown["purchase.nDCG@20"][0]) == pytest.approx(sum(by_seed) / 2, abs=5e-5)
     assert value(said, said["chosen"], "nDCG@20", **of_test) == pytest.approx(sum(by_seed) / 2, abs=1e-6)
 
 
 def test_weights_are_one_number_on_terminal_page_and_key_numbers(swept):
     """The mean over seeds; the page's table had the first seed's."""
+    pytest.importorskip("altair")
+    from localpolicy.report.lines import weights_table
+
     _, _, found = swept
     rows = from_markdown(sweep_tables(found)[0].markdown(), sweep_tables(found)[0].title)
     contents = sweep_contents(found)
@@ -102,11 +109,11 @@ def test_weights_are_one_number_on_terminal_page_and_key_numbers(swept):
         shares = [seed.record["run"]["weights"]["effective_share"] for seed in one.seeds]
         assert shares[0] != shares[1], "otherwise this says nothing"
         assert shown[one.name] == rows[one.name][3] == f"{50 * sum(shares):.1f} %"
-    assert shown[found.chosen.name] in [number.value for number in contents.numbers]
+    assert shown[found.chosen.name] in [each.value for each in contents.numbers]
 
 
-def test_errors_of_one_row_are_of_one_kind(swept):
-    """± was a standard deviation over seeds beside a standard error."""
+def test_a_plus_minus_is_half_the_interval_of_the_long_table(swept):
+    """It was one standard error, and on the page of the same sweep half a 95 % interval."""
     _, _, found = swept
     points = sweep_tables(found)[0]
     rows, said = from_markdown(points.markdown(), points.title), found.to_dict()["measurements"]
@@ -114,8 +121,9 @@ def test_errors_of_one_row_are_of_one_kind(swept):
         for figure, shown in zip((found.figure, "JS"), rows[one.name], strict=False):
             (row,) = (row for row in said if (row["policy"], row["figure"], row["seed"], row["split"]) == (
                 one.name, figure, None, "validation"))  # fmt: skip
-            assert float(shown.partition("± ")[2]) == pytest.approx(row["se"], abs=5e-4)
-    assert "mean over 2 seeds ± its standard error" in points.note and "JS ± its standard error" in points.note
+            assert float(shown.partition("± ")[2]) == pytest.approx((row["high"] - row["low"]) / 2, abs=5e-4)
+    assert "mean over 2 seeds, with Student's 95 % interval" in points.note
+    assert "JS: 95 % intervals, clustered by sequence" in points.note
 
 
 @pytest.mark.parametrize("rule", ["0.2*view.nDCG@20 + 1*buy", "view.nDCG@20"])

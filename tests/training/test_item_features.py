@@ -13,7 +13,7 @@ from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
 from localpolicy.model.weights import load_weights
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_tables import comparison_tables
+from localpolicy.report.tables import comparison_tables
 from localpolicy.runs.config import Config
 from localpolicy.training import captured, trainer
 from localpolicy.training.setup import item_inputs

@@ -6,7 +6,7 @@ import pytest
 from small_logs import write_small
 
 from localpolicy.measure.evaluate import evaluate
-from localpolicy.report.tables import run_table
+from localpolicy.report.results import run_table
 from localpolicy.training.train import train
 
 SETTINGS = {"epochs": 2, "batch_size": 16, "learning_rate": 0.01, "width": 8, "length": 6, "device": "cpu"}

@@ -91,7 +91,7 @@ def prepare(
     from localpolicy.data.quality import measure
     from localpolicy.data.store import QUALITY_PAGE, Prepared
     from localpolicy.errors import DataError
-    from localpolicy.report.quality import quality_tables, write_page
+    from localpolicy.report.results import quality_tables, write_quality
 
     show_steps(PREPARING)
     try:
@@ -100,10 +100,10 @@ def prepare(
         # A day that was appended by a call that was killed before it wrote the page: the page is still owed.
         if settings.get("append") and (out / "manifest.json").exists() and not (out / QUALITY_PAGE).exists():
             whole = Prepared(out)
-            write_page(whole, measure(whole))
+            write_quality(whole, measure(whole))
         raise
     quality = measure(data)
-    page = write_page(data, quality)
+    page = write_quality(data, quality)
     also_json(
         json, {"counts": data.manifest["counts"], "splits": data.manifest["splits"], "quality": quality.as_dict()}
     )

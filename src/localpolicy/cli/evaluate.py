@@ -102,7 +102,7 @@ def compare(
     from localpolicy.data.guess.log import read_titles
     from localpolicy.judge.compare import compare as measure
     from localpolicy.report.comparison import write_comparison
-    from localpolicy.report.comparison_tables import comparison_tables
+    from localpolicy.report.tables import comparison_tables
 
     names = None if titles is None else read_titles(titles)  # now, not after everything is measured
     result = measure(

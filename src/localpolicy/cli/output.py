@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from json import dumps
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
 from localpolicy.runtime.files import STDOUT
@@ -85,9 +86,7 @@ def console() -> Console:
     """The console of results. Markup is off: names and paths may hold brackets and colons. A file keeps lines whole."""
     from rich.console import Console
 
-    from localpolicy.report.table import columns
-
-    return Console(width=columns(), soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False)
+    return Console(width=get_terminal_size().columns, soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False)
 
 
 def show(table: Table) -> None:

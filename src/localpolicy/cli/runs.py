@@ -26,7 +26,7 @@ def distill(
     force: Force = False,
 ) -> None:
     """Train one network that gives what a run of several networks gives, at one β."""
-    from localpolicy.report.tables import run_table
+    from localpolicy.report.results import run_table
     from localpolicy.training.distill import distill as run_it
 
     if not sys.stderr.isatty():
@@ -43,7 +43,7 @@ def extend(
     force: Force = False,
 ) -> None:
     """Give a run new items without training: their rows come from items like them, all others stay as they are."""
-    from localpolicy.report.tables import run_table
+    from localpolicy.report.results import run_table
     from localpolicy.runs.extend import extend as extend_run
 
     logging.getLogger("localpolicy.runs.extend").setLevel(logging.INFO)

@@ -54,7 +54,7 @@ def train(
 
     from localpolicy.data.store import Prepared
     from localpolicy.errors import ConfigError
-    from localpolicy.report.tables import run_table
+    from localpolicy.report.results import run_table
     from localpolicy.runs.baselines import baseline_called
     from localpolicy.runs.config import configure, option_key
     from localpolicy.training.selection import events_left_out

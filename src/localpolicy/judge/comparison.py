@@ -114,8 +114,7 @@ class Comparison(Result):
     @property
     def unit(self) -> str:
         """What the figure that decides is counted in: position, decision or list."""
-        value = self.evaluations[0].off_policy if self.main == VALUE else None
-        return "position" if value is None else value.unit.removesuffix("s")
+        return self.evaluations[0].unit if self.main == VALUE else "position"
 
     @property
     def simple(self) -> list[str]:

@@ -70,7 +70,8 @@ def training_check(
         if over.low <= 0:
             said.append(
                 f"{name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, with a "
-                f"log-likelihood of {logp.mean():.3f} where popularity has {popularity.mean():.3f}"
+                f"log-likelihood of {logp.mean():.3f} where the popularity of what was logged has "
+                f"{popularity.mean():.3f}"
             )
     if not said:
         return None

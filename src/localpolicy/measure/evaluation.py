@@ -86,6 +86,11 @@ class Evaluation(Result):
         return int(self.settings["lists"])
 
     @property
+    def unit(self) -> str:
+        """What a value is per: a decision, or a list."""
+        return "decision" if self.off_policy is None else self.off_policy.unit.removesuffix("s")
+
+    @property
     def coverage(self) -> float:
         """Share of the catalogue that is in some list of K items."""
         share = self.figures[f"coverage@{self.lists}"]
@@ -129,8 +134,10 @@ class Evaluation(Result):
 
     def summary(self) -> str:
         """What it is, and its main figures."""
-        main = self.estimate(self.main)
-        text = f"{self.name} on {self.settings['split']}: {self.main} {main.mean:.4f} ± {main.se:.4f}"
+        main = self.row(self.main)
+        assert main is not None
+        around = f"{main.mean:.4f} (95 %: {main.low:.4f} to {main.high:.4f})"
+        text = f"{self.name} on {self.settings['split']}: {self.main} {around}"
         if self.divergence is None:
             return text
         floor = self.divergence.floor_js

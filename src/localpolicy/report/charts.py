@@ -73,6 +73,7 @@ def _series(policy: PolicyInfo, look: Mapping[str, tuple[str, str]], beside: Seq
     return Series(policy, colour, shape, fill, DASHES[index % len(DASHES)])
 
 
+NOT_THERE = {"epoch": "it was not validated there", "round": "it had stopped before"}
 LABEL_LIMIT = 30  # characters of a name drawn beside its point
 SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
 NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
@@ -145,7 +146,9 @@ def numbers_of(title: str, by: str, values: Sequence[Datum], *, counts: bool = F
             text, *around = re.split(r" (?=[±\[])", here[name]["value_text"] if name in here else NOTHING, maxsplit=1)
             rows[-1].append(Cell(text, value=here.get(name, {}).get("value"), around="".join(around)))
     heads = [Column(by, numeric=not worded), *([Column("positions")] if counts else [])]
-    return Table(f"{title} by {by}", [*heads, *map(Column, names)], rows)
+    return Table(
+        f"{title} by {by}", [*heads, *map(Column, names)], rows, missing=NOT_THERE.get(by, "it has none there")
+    )
 
 
 def drawn(

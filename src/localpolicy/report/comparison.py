@@ -24,12 +24,12 @@ from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
 from localpolicy.report.comparison_answer import comparison_headline
-from localpolicy.report.comparison_tables import groups_at_k
 from localpolicy.report.comparison_words import comparison_claims
-from localpolicy.report.contents import Claim, Contents, PolicyInfo, SampleLists, Section, StageCurve
+from localpolicy.report.contents import HALF, VALIDATION, Claim, Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.gate import numbered
 from localpolicy.report.page import write_report
 from localpolicy.report.table import counted
+from localpolicy.report.tables import groups_at_k
 from localpolicy.results import claims_of
 from localpolicy.runs.config import Config
 
@@ -106,6 +106,7 @@ def comparison_section(
         samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
         lists=first.lists,
+        unit=first.unit,
     )
     return replace(section, claims=comparison_claims(comparison, section, None if of is None else names[of]))
 
@@ -135,6 +136,7 @@ def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> 
         stages=_stages(manifest, curve),
         selected_epoch=selected["epoch"],
         selected_by=selected["by"],
+        on=HALF if run.config.train.choose_on == "half" else VALIDATION,
         run=str(run.folder.relative_to(base) if base is not None and inside else run.folder),
         digest=manifest["policy_sha256"],
     )
@@ -145,7 +147,8 @@ def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> 
     stages, before = {}, 0
     for name, about in manifest.get("stages", {}).items():
         lines = [{**line, "epoch": line["epoch"] - before} for line in curve if line.get("stage") == name]
-        stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"])
+        # The other half chooses the slope and β.
+        stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"], HALF)
         before += about["epochs"]
     return stages
 

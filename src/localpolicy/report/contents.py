@@ -7,6 +7,7 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
     sections      one for each comparison:
       title, about, reference, baseline, facts   in words
       columns, at_k {figure: as people say it};  main: the figure that decides;  ranked: the column of ranks
+      unit          decision, or list: what a value is per
       policies      [{name, objective, beta, run, digest, weights, curve, ...}]    who was measured
       measurements  [{policy, seed, split, round, group, figure, mean, se, low, high, n}]    the long table
       gains         {policy: {figure: {difference, low, high, holm_p, ...}}}    over the baseline ("true gain": over μ)
@@ -32,12 +33,16 @@ from localpolicy.measure.significance import Paired
 JS_SCALE = f"0: it shows the same as before; {MOST_JS:.2f}: nothing in common."  # what JS means
 
 
+VALIDATION, HALF = "all validation sequences", "every second validation sequence"
+
+
 class StageCurve(NamedTuple):
     """The epochs of one network of a closed form, counted from 1."""
 
     curve: Sequence[Mapping[str, Any]]
     selected_epoch: int | None
     selected_by: str
+    on: str = VALIDATION  # which sequences chose its epoch, and its curve is of
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class PolicyInfo:
     curve: Sequence[Mapping[str, Any]] = ()  # one entry per epoch: epoch, losses, weights, validation, selected_by
     selected_epoch: int | None = None
     selected_by: str = ""  # the rule whose largest value picked the epoch: "AR@1", "logp"
+    on: str = VALIDATION  # which sequences picked it, and the curve is of
     stages: Mapping[str, StageCurve] = field(default_factory=dict)  # of a closed form: "logging", "critic-1", ...
     js_histogram: Sequence[tuple[float, float, int]] = ()  # (from, to, contexts)
     run: str | None = None  # its folder, relative to the report
@@ -90,6 +96,7 @@ class Section:
     samples: Sequence[SampleLists] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
     lists: int = 20  # K of the lists behind coverage@K
+    unit: str = "decision"  # what a value is per; or a list
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], Interval]:

@@ -12,11 +12,11 @@ from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval
 from localpolicy.objectives import find
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_tables import side_by_side
 from localpolicy.report.comparison_words import LARGEST
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Cell, Table, corrected, joined, with_interval
+from localpolicy.report.table import NOTHING, Cell, Table, corrected, interval_text, joined
+from localpolicy.report.tables import side_by_side
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder
 from localpolicy.study.demo import SCENARIOS, run_scenario
@@ -51,7 +51,7 @@ def claims(section: Section) -> list[Claim]:
         Claim(
             TRUE_GAIN, f"one 95 % interval is above 0{corrected(section.corrected.get(TRUE_GAIN, 1))} (Holm)",
             any(gain.sign > 0 for gain in gains.values()), "LPI beats the logging policy in true reward (at some β)",
-            ", ".join(f"{name}: {with_interval(gain, 4, sign='+')}" for name, gain in gains.items()),
+            ", ".join(f"{name}: {interval_text(gain, 4, signed=True)}" for name, gain in gains.items()),
         ),
         Claim(
             "JS", "it rises as β falls", all(first < second for (_, first), (_, second) in pairwise(moved)),
@@ -106,19 +106,20 @@ def demo_table(section: Section) -> Table:
             return Cell(f"{weights[policy][figure]:.0%}" if figure in weights[policy] else NOTHING)
         gain = figure == TRUE_GAIN
         interval = _true_gain(section, policy) if gain else section.figure(policy, figure)
-        text = with_interval(interval, 4 if figure.startswith("true") else 3, sign="+" if gain else "")
+        text = interval_text(interval, 4 if figure.startswith("true") else 3, signed=gain)
         return Cell(text + ("*" if interval is not None and interval.sign else " ") if gain else text)
 
     assert section.floor is not None and section.logging_value is not None
     note = (
         f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
-        f"two such estimates differ by {with_interval(section.floor, 3)} (the noise floor). * gain significantly above "
-        f"or below 0; its interval is of 95 %{corrected(section.corrected[TRUE_GAIN])} (Holm)."
+        f"two such estimates differ by {interval_text(section.floor, 3)} (the noise floor). Intervals of 95 %, those of "
+        f"gains{corrected(section.corrected[TRUE_GAIN])} (Holm); *: 0 is outside."
     )
     metrics = {name: said for name, said in section.columns.items() if "nDCG" in name}
-    columns = {"true J": "true reward J", TRUE_GAIN: "gain over μ", **metrics}
+    columns = {"true J": "true reward J per decision", TRUE_GAIN: "gain over μ", **metrics}
     columns |= {"JS": "JS from μ̂", "effective_share": "effective sample"}
-    return side_by_side(section.title, {name: Cell(name) for name in weights}, columns, cell, note)
+    table = side_by_side(section.title, {name: Cell(name) for name in weights}, columns, cell, note)
+    return replace(table, missing="a closed form has no weights")
 
 
 def demo(*, out: Path | str, seed: int = 0, force: bool = False, episodes: int = 4_000) -> Contents:

@@ -5,18 +5,33 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import altair as alt
 import vl_convert
 
+from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.summary import COLD
 from localpolicy.report import charts
 from localpolicy.report.charts import Chart, Datum, Series, drawn, layer
-from localpolicy.report.contents import Contents, Section, StageCurve
-from localpolicy.report.table import decimals, interval_text, known, short
+from localpolicy.report.contents import HALF, Contents, Section, StageCurve
+from localpolicy.report.table import (
+    Cell,
+    Column,
+    Mark,
+    Table,
+    decimals,
+    fixed,
+    interval_text,
+    joined,
+    known,
+    percent,
+    short,
+)
+from localpolicy.report.tables import side_by_side
 
 HEIGHT = 230
 
@@ -75,7 +90,7 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
     rules, shares, stages = (defaultdict[str, list[Datum]](list) for _ in range(3))
     met: set[tuple[str, str]] = set()
     for policy in (each.policy for each in series):
-        whole = StageCurve(policy.curve, policy.selected_epoch, policy.selected_by)
+        whole = StageCurve(policy.curve, policy.selected_epoch, policy.selected_by, policy.on)
         rules[policy.selected_by] += _validations(policy.name, whole, "selected_by")
         shares[WEIGHED] += _validations(policy.name, whole, "weights", "effective_share")
         for name, stage in policy.stages.items():
@@ -89,13 +104,23 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
         if not values:
             continue
         kind = "share" if title in shares else f"stage-{len(drawings)}" if title in stages else len(drawings)
-        caption, tip = "On validation, by epoch. The point marks the weights that were kept.", "on validation"
+        caption, tip = f"{_measured_on(values)} The point marks the weights that were kept.", "on validation"
         if share := title in shares:
             caption, tip = "100 %: every logged position counts alike; 5 %: one in twenty decides.", "effective share"
         scale = alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False)
         look: dict[str, Any] = {"by": "epoch", "scale": scale, "share": share, "tip": tip, "caption": caption}
         drawings.append(_lines(series, f"{identity}-{kind}", title, values, **look))
     return drawings
+
+
+def _measured_on(values: Sequence[Datum]) -> str:
+    """On which sequences the lines of a chart were measured, policy by policy where that differs."""
+    names = defaultdict[str, dict[str, None]](dict)
+    for datum in values:
+        names[datum["on"]][datum["policy"]] = None
+    said = [f"on {on}{f' ({joined(every)})' if len(names) > 1 else ''}" for on, every in names.items()]
+    rest = ": the others are kept for the slope and β" if HALF in names else ""
+    return f"By epoch, {joined(said)}{rest}."
 
 
 def _validations(policy: str, trained: StageCurve, *figure: str) -> list[Datum]:
@@ -110,7 +135,7 @@ def _validations(policy: str, trained: StageCurve, *figure: str) -> list[Datum]:
         epoch, share, value = int(line["epoch"]), line.get("epoch_share"), _under(line, *figure)
         if known(value):
             done = epoch if share is None else round(epoch - 1 + float(share), 4)  # within an epoch, so much of it
-            about = {"policy": policy, "epoch": done, "kept": line is kept}
+            about = {"policy": policy, "epoch": done, "kept": line is kept, "on": trained.on}
             found.append({**about, "value": value, "value_text": short(value)})
     return found
 
@@ -121,6 +146,40 @@ def _under(line: Mapping[str, Any], *keys: str, default: float = math.nan) -> fl
     for key in keys:
         value = (value or {}).get(key)
     return float(value) if isinstance(value, int | float) and known(value) else default
+
+
+SCARCE = Mark("!", "few positions decide", "down")
+WEIGHTS = {
+    "effective_share": Column("effective share", "of positions"),
+    "clipped_share": Column("clipped share", "of positions"),
+    **{key: Column(name, "weight") for key, name in
+       {"mean": "mean", "q5": "5 %", "q50": "median", "q95": "95 %", "max": "largest"}.items()},
+}  # fmt: skip
+
+
+def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
+    """How the objective weighed the log at the selected epoch; None if no policy has weights."""
+    weighed = {policy.name: policy for policy in section.policies if policy.weights}
+    if not weighed:
+        return None
+    columns = {key: each for key, each in WEIGHTS.items() if any(key in policy.weights for policy in weighed.values())}
+    if any(policy.selected_epoch is not None for policy in weighed.values()):
+        columns = {"epoch": Column("epoch kept"), **columns}
+
+    def cell(name: str, key: str) -> Cell:
+        policy = weighed[name]
+        value = policy.selected_epoch if key == "epoch" else policy.weights.get(key)
+        if not key.endswith("_share"):
+            return Cell(fixed(value, 0) if key == "epoch" else short(value, 3), value=value)
+        scarce = key == "effective_share" and value is not None and value < LEAST_EFFECTIVE
+        return Cell(percent(value), value=value, mark=SCARCE if scarce else None)
+
+    note = (
+        "At the epoch kept. A small effective share (marked ! below "
+        f"{LEAST_EFFECTIVE:.0%}) or a large clipped share means that β has less effect than its value suggests."
+    )
+    table = side_by_side("Weights of logged positions", {name: names[name] for name in weighed}, columns, cell, note)
+    return replace(table, missing="its seeds kept different epochs, or its objective has no such weights")
 
 
 # ---------------------------------------------------------------------- round after round

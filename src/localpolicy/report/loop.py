@@ -9,7 +9,7 @@ from localpolicy import __version__
 from localpolicy.measure.estimate import Measurement
 from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Table, corrected, joined, sentences, with_interval
+from localpolicy.report.table import NOTHING, Table, corrected, interval_text, joined, sentences
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round
@@ -130,19 +130,21 @@ def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
     last, rows, ends = last_round(arms), [], []
     for arm in arms:
         values = [figures["true J"] for figures in arm.rounds]
-        shown = [f"{value.mean:.4f}" if narrow else with_interval(value, 4) for value in values]
+        shown = [f"{value.mean:.4f}" if narrow else interval_text(value, 4) for value in values]
         rows.append([arm.name, *shown, *[NOTHING] * (last + 1 - len(shown))])
-        end, moved = arm.last, [with_interval(arm.last[name], 3) for name in CHARTED[1:3]]
+        end, moved = arm.last, [interval_text(arm.last[name], 3) for name in CHARTED[1:3]]
         shares = [f"{end[name].mean:.0%}" if name in end else NOTHING for name in ("coverage@1", WEIGHED)]
-        ends.append([arm.name, with_interval(arm.gain, 4, sign="+"), *moved, f"{end['entropy'].mean:.2f}", *shares])
+        ends.append([arm.name, interval_text(arm.gain, 4, signed=True), *moved, f"{end['entropy'].mean:.2f}", *shares])
     widest = max((each["true J"].high - each["true J"].low) / 2 for arm in arms for each in arm.rounds)
-    note = _rules(loop) + (f" The widest 95 % interval of J is ±{widest:.4f}." if widest else "")
+    note = _rules(loop) + (f" The widest 95 % interval of J is ± {widest:.4f}." if widest else "")
     told = sentences({f"Those of gains: 95 %{corrected(len(arms))} (Holm).": len(arms) > 1})
     heads = ["policy", "gain over μ", "JS, last round", "JS from μ", "entropy", "coverage", "effective share"]
     return [
-        Table("True reward J by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note),
-        Table("The last round", heads, ends, f"Intervals of 95 %; a figure without one is exact. {told}".rstrip()),
-    ]
+        Table("True reward J per decision, by round", ["policy", "0 (μ)", *map(str, range(1, last + 1))], rows, note,
+              missing="it had stopped before"),
+        Table("The last round", heads, ends, f"Intervals of 95 %; a figure without one is exact. {told}".rstrip(),
+              missing="its objective has no weights"),
+    ]  # fmt: skip
 
 
 def loop_markdown(loop: Loop, contents: Contents) -> str:

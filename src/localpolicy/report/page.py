@@ -1,10 +1,11 @@
-"""Pages and pictures, as files: HTML is made by the templates in html/, charts are drawn by the extra `report`."""
+"""Pages, their tables, and pictures: HTML is made by the templates in html/, charts by the extra `report`."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from localpolicy.errors import ConfigError
-from localpolicy.report.comparison_tables import at_k_table, policies_table, sources_table, weights_table
-from localpolicy.report.contents import Contents, Section
-from localpolicy.report.table import Cell, Table, percent
+from localpolicy.judge.comparison import TRUE_GAIN, VALUE
+from localpolicy.measure.divergence import MOST_JS, beyond_floor
+from localpolicy.report.contents import Contents, PolicyInfo, Section
+from localpolicy.report.table import Cell, Column, Mark, Table, corrected, decimals, known, percent, sentences
+from localpolicy.report.tables import EVERY_K, TOO_LITTLE, side_by_side
 from localpolicy.runtime.files import whole_file, write_text
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ def templates() -> Environment:
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["asset"] = asset
+    environment.globals["most_js"] = f"{MOST_JS:.3f}"
     environment.filters["percent"] = percent
     return environment
 
@@ -121,7 +125,7 @@ def report_page(contents: Contents) -> str:
 def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:
     """The charts and tables of a section; what it does not have is empty."""
     from localpolicy.report.frontier import frontier, histogram
-    from localpolicy.report.lines import curves, round_charts, segment_charts
+    from localpolicy.report.lines import curves, round_charts, segment_charts, weights_table
 
     names = {each.policy.name: Cell(each.policy.name, value=each.policy.name, series=each) for each in series}
     charts = {
@@ -159,3 +163,115 @@ def _embedded(content: object) -> str:
     """JSON that cannot end the script element it stands in."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+# ---------------------------------------------------------------------- its tables: intervals, and marks
+
+
+BETTER = Mark("▲", "significantly better", "up")
+WORSE = Mark("▼", "significantly worse", "down")
+LEVEL = Mark("≈", "within the noise between two seeds")
+BLIND = Mark("≈!", "within noise by JS, but it ranks differently", "down")
+MARKS = {1: BETTER, -1: WORSE, 0: None}
+WHY_NOT = {  # a policy may lack a figure
+    VALUE: f"no value, since {TOO_LITTLE}",
+    "reward per answer": "the gate measures the reward per answer for the two policies that it compares and for simple "
+    "baselines, where the log says enough of them",
+    **dict.fromkeys(("JS", "KL"), "JS and KL need a reference other than the policy itself"),
+}
+
+
+def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
+    """All policies by every figure that any has; the logging policy's own value below them."""
+    columns = {
+        "true J": Column("J(π)", "true reward per decision"),
+        TRUE_GAIN: Column("gain", "J(π) − J(μ)"),
+        VALUE: Column("value", f"per {section.unit}, by {VALUE}"),
+        **{figure: Column(said) for figure, said in section.columns.items() if figure != VALUE},
+        "JS": Column("JS", "nats"),
+        "KL": Column("KL", "nats"),
+        "logp": Column("likelihood", "mean log π among what could be shown"),
+        (coverage := f"coverage@{section.lists}"): Column(coverage, "of the catalogue"),
+        "entropy": Column("entropy", "nats"),
+    }
+    shown = {figure: column for figure, column in columns.items() if any(map(known, _means(section, figure)))}
+    foot = []
+    if section.logging_value is not None and "true J" in shown:
+        level = Cell.of(section.logging_value, decimals(_means(section, "true J")))
+        foot = [[Cell("the logging policy μ", value="the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
+    note, title = _page_note(section, shown), "Policies side by side"
+    table = side_by_side(title, names, shown, lambda *of: _page_cell(section, *of), note, foot)
+    empty = [figure for figure in shown if not all(map(known, _means(section, figure)))]
+    reasons = dict.fromkeys(
+        WHY_NOT.get(figure, f"{shown[figure].title} was not measured for this policy") for figure in empty
+    )
+    return replace(table, missing="; ".join(reasons))
+
+
+def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
+    """Every policy at every k of `AT_K`."""
+    note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
+    columns = {figure: Column(said) for figure, said in section.at_k.items()}
+    return side_by_side(EVERY_K, names, columns, lambda *of: _page_cell(section, *of, marked=False), note)
+
+
+def _page_cell(section: Section, policy: str, figure: str, *, marked: bool = True) -> Cell:
+    if figure.startswith("coverage"):
+        return Cell(percent(section.mean(policy, figure)), value=section.mean(policy, figure))
+    # A difference has as many decimals as the values it comes from.
+    digits = decimals(_means(section, "true J" if figure == TRUE_GAIN else figure))
+    mark = _mark(section, policy, figure) if marked else None
+    return Cell.of(section.figure(policy, figure), digits, mark)
+
+
+def _means(section: Section, figure: str) -> list[float | None]:
+    return [section.mean(policy.name, figure) for policy in section.policies]
+
+
+def _mark(section: Section, policy: str, figure: str) -> Mark | None:
+    if figure == "JS":
+        level = LEVEL if beyond_floor(section.figure(policy, "JS"), section.floor) is False else None
+        return BLIND if policy in section.unseen_by_js else level
+    gain = section.gains.get(policy, {}).get(figure)
+    return MARKS[0 if gain is None else gain.sign]
+
+
+def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
+    gained = {figure for gains in section.gains.values() for figure in gains}
+    ranks = next((figure for figure in shown if figure in gained and figure not in (VALUE, TRUE_GAIN)), "")
+    untested = [column.title for figure, column in shown.items() if figure not in (*gained, "true J")]
+    made = {figure: corrected(count) for figure, count in section.corrected.items()}
+    return sentences({
+        "Intervals of 95 %; a figure without one is exact.": True,
+        f"Gain: ▲ significantly better, ▼ significantly worse than the logging policy{made.get(TRUE_GAIN, '')}.":
+            TRUE_GAIN in shown and TRUE_GAIN in gained,
+        f"Value: what the policy would earn per {section.unit}, estimated from the log's propensities.": VALUE in shown,
+        f"At the value: ▲ significantly better, ▼ significantly worse than {section.baseline}{made.get(VALUE, '')}.":
+            VALUE in shown and VALUE in gained,
+        f"{'At the other figures' if VALUE in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
+        f"than {section.baseline or 'the reference'}; paired t-test by sequence{made.get(ranks, '')} (Holm).": ranks,
+        f"Not tested: {', '.join(untested)}.": untested and gained,
+        f"Marks of {', '.join(section.likeliest)}{', but for the value,' if VALUE in gained else ''} are of the "
+        "weights of the best held-out likelihood, not of the figures beside them: their epochs were chosen by another "
+        "figure, which raises that figure.": section.likeliest,
+        "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,
+        "≈!: within seed noise by JS, but its ranking differs significantly. JS compares whole distributions; it "
+        "hardly sees the order of the first few items. Read it beside the metrics and the likelihood.":
+            section.unseen_by_js,
+        f"JS and KL are taken from {section.reference}.": "JS" in shown and section.reference,
+    })  # fmt: skip
+
+
+def sources_table(section: Section) -> Table | None:
+    """The folder and digest of each policy's run; None if no policy has one."""
+    rows = [policy for policy in section.policies if policy.run or policy.digest or policy.selected_by]
+    if not rows:
+        return None
+    heads = {"epoch kept by": "selected_by", "run": "run", "digest of its weights": "digest"}
+    shown = {head: name for head, name in heads.items() if any(getattr(row, name) for row in rows)}
+
+    def cell(policy: PolicyInfo, name: str) -> Cell:
+        return Cell(text, value=text, code=name != "selected_by") if (text := getattr(policy, name)) else Cell("")
+
+    body = [[Cell(row.name, value=row.name), *(cell(row, name) for name in shown.values())] for row in rows]
+    return Table("Runs behind the policies", [Column(head, numeric=False) for head in ("policy", *shown)], body)

@@ -12,11 +12,12 @@ from typing import Any
 import pyarrow as pa
 
 from localpolicy.errors import Stopped
+from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import STARS
-from localpolicy.report.comparison_tables import bucket_table
 from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper_table3 import references_of, state_of, table3_tables
-from localpolicy.report.table import NOTHING, Cell, Table, best_cell, number, with_error
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, fixed, interval_text
+from localpolicy.report.tables import bucket_table
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
@@ -125,7 +126,7 @@ def table1_tables(table: PaperTable) -> list[Table]:
     for row in table.rows:
         ar, iar, js, entropy, shown = (row.estimate(name).mean for name in (*FIGURES, *BESIDE))
         best, theirs = best_cell(iar, every, digits=3), [_printed(table, row.key, name) for name in FIGURES]
-        ours: list[str | Cell] = [row.name, number(ar), best, number(js, 3), number(entropy, 2), f"{shown:.1%}"]
+        ours: list[str | Cell] = [row.name, fixed(ar), best, fixed(js, 3), fixed(entropy, 2), f"{shown:.1%}"]
         rows.append([*ours, *(theirs if table.published else [])])
     published = [f"published {name}" for name in FIGURES if table.published]
     heads = ["policy", *FIGURES, "entropy", "shown first", *published]
@@ -194,9 +195,10 @@ def dial_tables(table: PaperTable) -> list[Table]:
     """LPI over β or λ."""
     symbol, other = SYMBOLS[table.over], next(mark for key, mark in SYMBOLS.items() if key != table.over)
     rows = [
-        [row.name, *(with_error(*row.estimate(name, table.split)[:2]) for name in DIALLED)] for row in table.rows
+        [row.name, *(interval_text(Interval.known(row.estimate(name, table.split)), 4) for name in DIALLED)]
+        for row in table.rows
     ]  # fmt: skip
-    parts = [*state_of(table), f"LPI at {other}=1, validation split; errors by sequence."]
+    parts = [*state_of(table), f"LPI at {other}=1, validation split; 95 % intervals, clustered by sequence."]
     if table.floor is not None:
         parts.append(f"Noise floor of JS: {table.floor['validation'].mean:.4f}.")
     heads = [symbol, "purchase nDCG@20", "click nDCG@20", "JS"]

@@ -7,10 +7,10 @@ from itertools import product
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.significance import SIGNIFICANT
+from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.report.comparison_words import BEYOND, TESTED
 from localpolicy.report.contents import Claim
-from localpolicy.report.table import NOTHING, Cell, Table, best_cell, interval_text, number
+from localpolicy.report.table import NOTHING, Cell, Table, best_cell, fixed, interval_text
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
 from localpolicy.study.paper_recipe import EVENTS, LABELS, METRICS, OURS, POLICIES, SELECT, TUNED
 from localpolicy.study.paper_tables import DIALLED, PaperTable, label_of
@@ -39,9 +39,9 @@ def main_table(table: PaperTable) -> Table:
     """Policies by figures, the paper's under each."""
     columns, rows = (*METRICS, "JS"), list[list[str | Cell]]()
     for row in (*table.rows, *table.ours):
-        rows.append([label_of(row), *(_cell(table, row, name) for name in columns), number(row.truth)])
+        rows.append([label_of(row), *(_cell(table, row, name) for name in columns), fixed(row.truth)])
         if there := table.published.get(row.key):
-            texts = (number(there[name].value, 3) if name in there else NOTHING for name in columns)
+            texts = (fixed(there[name].value, 3) if name in there else NOTHING for name in columns)
             rows.append(["  published", *texts, NOTHING])
         if there and table.data.original:
             apart = (table.distance(row.key, name) for name in columns)
@@ -60,7 +60,7 @@ def _cell(table: PaperTable, row: Pooled, name: str) -> Cell:
     """Bold and stars are for the paper's rows, and never for JS: a larger distance is not better."""
     lead, mean = table.leads.get(name), row.estimate(name).mean
     if row.key in OURS or name == "JS":
-        return Cell(number(mean, 3))
+        return Cell(fixed(mean, 3))
     stars = lead.test.stars if lead is not None and lead.best == row.name else ""
     return best_cell(mean, [other.estimate(name).mean for other in table.rows], stars, digits=3)
 
@@ -89,9 +89,9 @@ def _note(table: PaperTable) -> str:
         parts.append(f"True J: mean reward per impression in the simulated world; {logged}.")
     if table.ours:
         parts.append(
-            "Rows marked 'ours' are not the paper's: our defaults on a network of the same size. Stars and bold "
-            "figures leave them out. Their JS is taken from the paper's untied μ̂ too: read it beside that of μ̂ with "
-            "tied heads."
+            "Rows marked 'ours' are not the paper's: our defaults on a network of the same size. Stars and "
+            "the mark of the largest leave them out. Their JS is taken from the paper's untied μ̂ too: read it beside "
+            "that of μ̂ with tied heads."
         )
         parts += [_believed(row, slopes) for row in table.ours if (slopes := slopes_of(row))]
     if table.published and not table.data.original:
@@ -125,11 +125,11 @@ def our_gains(table: PaperTable) -> Table:
     for high, low in pairs:
         shown = [tests[high.key, low.key, name] for name in SEEN]
         gain = NOTHING if high.truth is None or low.truth is None else f"{high.truth - low.truth:+.4f}"
-        texts = [f"{test.difference:+.4f} ± {test.se:.4f}{test.stars}" for test in shown]
+        texts = [f"{_around(test)}{test.stars}" for test in shown]
         rows.append([f"{label_of(high)} − {label_of(low)}", *texts, gain])
     note = (
-        "Test split, means over seeds; ± one standard error by sequence. Stars: paired t-test, Holm-corrected over the "
-        "table."
+        "Test split, means over seeds; 95 % intervals, clustered by sequence. Stars: paired t-test. Both are "
+        "Holm-corrected over the table."
     )
     heads = ["difference", "purchase nDCG@20", "click nDCG@20", "true J"]
     return Table(f"What our rows add: {table.data.name}", heads, rows, note)
@@ -151,12 +151,15 @@ def choices(table: PaperTable) -> Table:
         if arm.failed:
             rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
             continue
-        figure = Cell(number(arm.selection_score), best=chosen and len(row.grid) > 1)
-        shown = [number(arm.estimate("JS", "validation").mean, 3), f"{arm.epoch} of {arm.record['run']['epochs']}"]
-        rows.append([*head, figure, *shown, *([number(tried.truth)] if truth else []), "chosen" if chosen else ""])
+        shown = [
+            fixed(arm.selection_score),
+            fixed(arm.estimate("JS", "validation").mean, 3),
+            f"{arm.epoch} of {arm.record['run']['epochs']}",
+        ]
+        rows.append([*head, *shown, *([fixed(tried.truth)] if truth else []), "chosen" if chosen else ""])
     note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
     columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
-    return Table(f"How the points were chosen: {table.data.name}", columns, rows, note)
+    return Table(f"How the points were chosen: {table.data.name}", columns, rows, note, keys=2)
 
 
 def state_of(table: PaperTable, fast: str = "") -> list[str]:
@@ -203,9 +206,14 @@ def _all_above(table: PaperTable, upper: Sequence[str], lower: Sequence[str]) ->
     better, worse = signs.count(1), signs.count(-1)
     (high, low, name), test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
-    least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {test.difference:+.4f}±{test.se:.4f}"
+    least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {_around(test)}"
     because = f"{better} of {len(tests)} significantly above 0, {worse} below; least: {least}"
     return Claim(*about, holds, claim, because)
+
+
+def _around(test: Paired) -> str:
+    """The difference with its interval, which is corrected as its stars are."""
+    return interval_text(Interval(test.difference, test.low, test.high), 4, signed=True)
 
 
 def _of_all_policies(table: PaperTable) -> list[Claim]:

@@ -11,7 +11,7 @@ from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
-from localpolicy.report.table import NOTHING, Cell, Table, number, percent, with_error
+from localpolicy.report.table import NOTHING, Table, fixed, interval_text, percent
 from localpolicy.study.measured import Pooled
 from localpolicy.study.sweep import Sweep
 
@@ -26,7 +26,8 @@ def sweep_tables(sweep: Sweep) -> list[Table]:
 
 def points_table(sweep: Sweep) -> Table:
     """One row per point."""
-    rows: list[list[str | Cell]] = []
+    measured = (row for row in sweep.measurements if row.seed is None and row.split == "validation")
+    rows, around = list[list[str]](), {(row.policy, row.figure): row.interval for row in measured}
     for tried in sweep.tried:
         if not tried.good:
             rows.append([tried.name, "failed", *[NOTHING] * 4, ""])
@@ -36,34 +37,31 @@ def points_table(sweep: Sweep) -> Table:
         beyond = sweep.max_js is not None and js is not None and js.mean > sweep.max_js
         rows.append([
             tried.name,
-            Cell(_score(tried), best=chosen and len(sweep.tried) > 1),
-            NOTHING if js is None else with_error(js.mean, js.se, 3),
+            _score(tried, around.get((tried.name, sweep.figure))),
+            interval_text(around.get((tried.name, "JS")), 3),
             NOTHING if times is None else f"{times:.1f}",
             *(percent(tried.weights.get(name)) for name in ("effective_share", "clipped_share")),
             "chosen" if chosen else "beyond the budget" if beyond else "",
         ])  # fmt: skip
     columns = ["point", "validation", "JS", "× floor", "effective sample", "capped", ""]
-    return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep))
+    missing = "no reference was given, its objective has no weights, or no seed could be trained"
+    return Table(f"{sweep.objective}: every point, on validation", columns, rows, _note(sweep), missing=missing)
 
 
-def _score(tried: Pooled) -> str:
+def _score(tried: Pooled, around: Interval | None) -> str:
     if not tried.whole:
         return f"{len(tried.seeds) - len(tried.good)} of {len(tried.seeds)} seeds failed"
-    return (
-        number(tried.selection_score)
-        if len(tried.seeds) == 1
-        else with_error(tried.selection_score, tried.selection_se)
-    )
+    return fixed(tried.selection_score) if len(tried.seeds) == 1 else interval_text(around, 4)
 
 
 def _note(sweep: Sweep) -> str:
-    over = f"mean over {sweep.seeds} seeds ± its standard error" if sweep.seeds > 1 else "one seed"
+    over = f"mean over {sweep.seeds} seeds, with Student's 95 % interval" if sweep.seeds > 1 else "one seed"
     known = "floor unknown: give two references"
     if sweep.noise is not None:
         known = f"{sweep.noise.mean:.4f} between them: the noise floor"
     parts = [
         f"Validation: {sweep.select}, {over}.",
-        f"JS ± its standard error, from {', '.join(sweep.references)} ({known}).",
+        f"JS: 95 % intervals, clustered by sequence; from {', '.join(sweep.references)} ({known}).",
     ]
     if sweep.max_js is not None:
         parts.append(f"Budget: JS ≤ {sweep.max_js:g}.")
@@ -74,10 +72,10 @@ def _note(sweep: Sweep) -> str:
 
 def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
     """The chosen policy's figures on the test split."""
-    estimates = {name: chosen.estimate(name) for name in sweep.tested}
-    rows = [[name, number(each.mean), number(each.se), f"{each.n:,}"] for name, each in estimates.items()]
-    note = f"At {chosen.name}, which was chosen on validation alone."
-    return Table("The chosen point, on test", ["figure", "mean", "s.e. by sequence", "positions"], rows, note)
+    over_seeds = (row for row, _ in chosen.rows(sweep.tested) if row.seed is None)
+    rows = [[row.name, interval_text(row.interval, 4), f"{row.n:,}"] for row in over_seeds]
+    note = f"At {chosen.name}, which was chosen on validation alone. 95 % intervals, clustered by sequence."
+    return Table("The chosen point, on test", ["figure", "mean", "positions"], rows, note)
 
 
 def section(sweep: Sweep) -> Section:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 if TYPE_CHECKING:
     import rich.console
-    import rich.table
 
-    from localpolicy.measure.estimate import Estimate, Interval
+    from localpolicy.measure.estimate import Interval
 
 NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column
@@ -25,8 +24,8 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{"
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
 GAP = 3  # columns between two cells
+BEST, BOLD = "†", "Bold"  # how the best of its column is told: in a terminal, which may be a pipe; elsewhere
 SENTENCE = 25  # characters; a column where most cells are longer and have words holds sentences, not numbers
-_WORD = re.compile(r"[^\W\d_]{2}")
 
 
 class Mark(NamedTuple):
@@ -61,22 +60,16 @@ class Cell:
     code: bool = False  # a path or a digest
 
     @classmethod
-    def of(cls, figure: Interval | float | None, digits: int, mark: Mark | None = None) -> Cell:
-        """A number, or a mean with its interval."""
-        mean, around = (
-            (figure, "") if isinstance(figure, float | int | None) else (figure.mean, range_text(figure, digits))
-        )
-        return cls(fixed(mean, digits), value=mean, around=around, mark=mark) if known(mean) else cls(NOTHING)
-
-    @classmethod
-    def of_share(cls, value: float | None, mark: Mark | None = None) -> Cell:
-        """A share, in per cent."""
-        return cls(percent(value), value=value, mark=mark) if known(value) else cls(NOTHING)
+    def of(cls, figure: Interval | None, digits: int, mark: Mark | None = None) -> Cell:
+        """A mean with its interval."""
+        if figure is None or not known(figure.mean):
+            return cls(NOTHING)
+        return cls(fixed(figure.mean, digits), value=figure.mean, around=range_text(figure, digits), mark=mark)
 
     def plain(self) -> str:
         """For a terminal."""
         words = f"{self.text} {self.around}".rstrip() + (f" {self.mark.sign}" if self.mark else "")
-        return f"{words}{self.stars}"
+        return f"{words}{BEST if self.best else ''}{self.stars}"
 
     def markdown(self) -> str:
         """For a Markdown file."""
@@ -91,84 +84,94 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns, rows and a note. The first column names the rows; the others hold numbers or sentences."""
+    """A title, columns, rows and a note. The first columns name the rows; the others hold numbers or sentences."""
 
     title: str
     columns: Sequence[str | Column]
     rows: Sequence[Sequence[str | Cell]]  # text alone is a plain cell
     note: str = ""
     foot: Sequence[Sequence[Cell]] = ()  # rows that stay at the bottom when a page sorts the others
+    keys: int = 1  # columns that name a row
+    best: str = "the largest of its column"  # what a cell is that is told as the best
+    missing: str = ""  # why a cell is empty
 
     @property
     def heads(self) -> list[Column]:
-        """The columns. A column given by its title alone is numeric unless most of its cells are sentences."""
-        return [
-            column if isinstance(column, Column) else Column(column, numeric=index > 0 and not self._sentences(index))
-            for index, column in enumerate(self.columns)
-        ]
+        """The columns. One given by its title alone is numeric unless it names rows, or most cells are sentences."""
+
+        def numeric(index: int) -> bool:
+            texts = [row[index].text for row in self.body]
+            said = sum(len(text) > SENTENCE and any(map(str.isalpha, text)) for text in texts)
+            return index >= self.keys and said <= len(texts) / 2
+
+        columns = enumerate(self.columns)
+        return [each if isinstance(each, Column) else Column(each, numeric=numeric(index)) for index, each in columns]
 
     @property
     def body(self) -> list[list[Cell]]:
         """The rows, all in cells."""
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
 
-    def _sentences(self, index: int) -> bool:
-        cells = [row[index].text for row in self.body]
-        return sum(len(text) > SENTENCE and _WORD.search(text) is not None for text in cells) > len(cells) / 2
+    def noted(self, best: str = BOLD) -> str:
+        """The note, by what the best of a column is told, and why a cell is empty."""
+        cells = [cell for row in (*self.body, *self.foot) for cell in row]
+        return sentences({
+            self.note: self.note,
+            f"{best}: {self.best}.": any(cell.best for cell in cells),
+            f"{NOTHING}: {self.missing}.": self.missing and any(cell.text == NOTHING for cell in cells),
+        })  # fmt: skip
 
     def plain(self) -> list[list[str]]:
         """Rows of plain text."""
         return [[cell.plain() for cell in row] for row in (*self.body, *self.foot)]
 
-    def terminal(self) -> rich.table.Table:
-        """For a terminal, without title and note. Cells that are too wide take several lines; nothing is cut off."""
-        from rich import box
-        from rich.table import Table as RichTable
-
-        table = RichTable(box=box.SIMPLE_HEAD)
-        for column in self.heads:
-            table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
-        for row in self.plain():
-            table.add_row(*row)
-        return table
-
     def fitting(self, width: int) -> list[Table]:
         """The same table in parts no wider than `width`: some columns each, so that no number is broken over lines.
 
-        A table with a column of sentences stays in one part: its sentences take several lines.
+        Every part begins with the columns that name its rows. A table with a column of sentences stays in one part: its
+        sentences take several lines.
         """
-        heads = self.heads
-        lines = [[column.title for column in heads], *self.plain()]
-        wide = [max(len(line[index]) for line in lines) + GAP for index in range(len(heads))]
-        if sum(wide) + GAP <= width or not all(column.numeric for column in heads[1:]):
+        heads, keys = self.heads, [*range(self.keys)]
+        texts = zip([column.title for column in heads], *self.plain(), strict=True)
+        wide = [max(map(len, column)) + GAP for column in texts]
+        if sum(wide) + GAP <= width or not all(column.numeric for column in heads[self.keys :]):
             return [self]
-        parts: list[list[int]] = [[0]]
-        for index in range(1, len(heads)):
-            if len(parts[-1]) > 1 and sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
-                parts.append([0])
+        parts = [keys.copy()]
+        for index in range(self.keys, len(heads)):
+            if parts[-1] != keys and sum(wide[other] for other in parts[-1]) + wide[index] + GAP > width:
+                parts.append(keys.copy())
             parts[-1].append(index)
         tables = []
         for part in parts:
             rows, foot = ([[row[index] for index in part] for row in each] for each in (self.body, self.foot))
-            tables.append(Table(self.title, [heads[index] for index in part], rows, foot=foot))
+            tables.append(replace(self, columns=[heads[index] for index in part], rows=rows, foot=foot))
         return tables
 
     def print_on(self, console: rich.console.Console) -> None:
-        """The parts that fit the console, between title and note over its whole width."""
+        """The parts that fit the console, between title and note over its whole width; nothing is cut off."""
+        from rich import box
+        from rich.table import Table as RichTable
         from rich.text import Text
 
         if self.title:
             console.print(Text(self.title, style="table.title"), soft_wrap=False)
         for part in self.fitting(console.width):
-            console.print(part.terminal(), soft_wrap=False)
-        if self.note:
-            console.print(Text(self.note, style="table.caption"), soft_wrap=False)
+            table = RichTable(box=box.SIMPLE_HEAD)
+            for column in part.heads:
+                table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
+            for row in part.plain():
+                table.add_row(*row)
+            console.print(table, soft_wrap=False)
+        if note := self.noted(BEST):
+            console.print(Text(note, style="table.caption"), soft_wrap=False)
 
     def __str__(self) -> str:
         from rich.console import Console
 
         text = StringIO()
-        self.print_on(Console(file=text, width=columns(), force_jupyter=False, markup=False, emoji=False))
+        self.print_on(
+            Console(file=text, width=get_terminal_size().columns, force_jupyter=False, markup=False, emoji=False)
+        )
         return text.getvalue()
 
     def _repr_html_(self) -> str:
@@ -186,14 +189,14 @@ class Table:
             "|" + "".join("--:|" if column.numeric else "---|" for column in heads),
             *("| " + " | ".join(cell.markdown() for cell in row) + " |" for row in (*self.body, *self.foot)),
         ]
-        return "\n".join(lines) + (f"\n\n{self.note}\n" if self.note else "\n")
+        return "\n".join(lines) + (f"\n\n{note}\n" if (note := self.noted()) else "\n")
 
     def latex(self) -> str:
         """A LaTeX table (booktabs)."""
-        note, heads = f" {latex_text(self.note)}" if self.note else "", self.heads
+        heads = self.heads
         lines = [
             r"\begin{table}",
-            rf"\caption{{{latex_text(self.title)}.{note}}}",
+            rf"\caption{{{latex_text(f'{self.title}. {self.noted()}'.rstrip())}}}",
             r"\centering",
             rf"\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in heads)}}}",
             r"\toprule",
@@ -207,11 +210,6 @@ class Table:
         return "\n".join(lines) + "\n"
 
 
-def columns() -> int:
-    """Of a table as text: COLUMNS where it is set, else those of the terminal; 80 where there is none."""
-    return get_terminal_size().columns
-
-
 def latex_text(text: str) -> str:
     """Text with everything special to LaTeX written out."""
     return _SPECIAL.sub(lambda mark: _LATEX[mark[0]], text)
@@ -220,25 +218,26 @@ def latex_text(text: str) -> str:
 # ---------------------------------------------------------------------- numbers: a dash where there is none
 
 
-def known(value: float | None) -> bool:
+def known(value: float | None) -> TypeGuard[float]:
     """Whether there is a number to show."""
     return value is not None and math.isfinite(value)
 
 
 def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
     """Decimal places that give the largest of `values` so many significant figures."""
-    largest = max((abs(value) for value in values if value is not None and math.isfinite(value)), default=0.0)
+    largest = max((abs(value) for value in values if known(value)), default=0.0)
     if largest == 0:
         return 1
     return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_DECIMALS)
 
 
-def fixed(value: float | None, digits: int) -> str:
+def fixed(value: float | None, digits: int = 4, *, signed: bool = False) -> str:
     """1,234.5 with a true minus sign; what rounds to zero has no sign."""
-    if value is None or not math.isfinite(value):
+    if not known(value):
         return NOTHING
     text = f"{abs(value):,.{digits}f}"
-    return f"−{text}" if value < 0 and float(text.replace(",", "")) else text
+    sign = "−" if value < 0 else "+" if signed else ""
+    return f"{sign}{text}" if float(text.replace(",", "")) else text
 
 
 def short(value: float | None, figures: int = FIGURES) -> str:
@@ -248,7 +247,7 @@ def short(value: float | None, figures: int = FIGURES) -> str:
 
 def percent(share: float | None) -> str:
     """12.3 %."""
-    return NOTHING if share is None or not math.isfinite(share) else f"{fixed(100 * share, 1)} %"
+    return f"{fixed(100 * share, 1)} %" if known(share) else NOTHING
 
 
 def range_text(interval: Interval, digits: int) -> str:
@@ -265,32 +264,12 @@ def range_text(interval: Interval, digits: int) -> str:
     return f"[{fixed(interval.low, digits)}, {fixed(interval.high, digits)}]"
 
 
-def interval_text(interval: Interval | None, digits: int | None = None) -> str:
-    """A figure with its interval, as plain text."""
+def interval_text(interval: Interval | None, digits: int | None = None, *, signed: bool = False) -> str:
+    """A figure with its 95 % interval, as plain text."""
     if interval is None or not known(interval.mean):
         return NOTHING
     digits = decimals([interval.mean]) if digits is None else digits
-    return f"{fixed(interval.mean, digits)} {range_text(interval, digits)}".rstrip()
-
-
-def number(value: float | Estimate | None, digits: int = 4) -> str:
-    """0.1234 for a terminal, and an estimate with its standard error; a dash where there is none."""
-    if value is None or value != value:
-        return NOTHING
-    return with_error(value.mean, value.se, digits) if isinstance(value, tuple) else f"{value:.{digits}f}"
-
-
-def with_error(value: float, se: float, digits: int = 4) -> str:
-    """0.1234 ± 0.0012: a mean and its standard error; one dash where nothing was measured."""
-    return f"{number(value, digits)} ± {number(se, digits)}" if known(value) else NOTHING
-
-
-def with_interval(interval: Interval | None, digits: int, sign: str = "") -> str:
-    """0.123 ±0.012: a mean and half its 95 % interval; the mean alone where it is exact."""
-    if interval is None:
-        return NOTHING
-    text = f"{interval.mean:{sign}.{digits}f}"
-    return text if interval.exact else f"{text} ±{number((interval.high - interval.low) / 2, digits)}"
+    return f"{fixed(interval.mean, digits, signed=signed)} {range_text(interval, digits)}".rstrip()
 
 
 def sentences(said: Mapping[str, object]) -> str:
@@ -299,10 +278,10 @@ def sentences(said: Mapping[str, object]) -> str:
 
 
 def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
-    """A number, bold where it is the largest of its column as shown. Ties are all largest; a single value is not."""
+    """A number, best where it is the largest of its column as shown. Ties are all largest; a single value is not."""
     others = [other for other in column if other == other]
-    best = len(others) > 1 and value == value and number(value, digits) == number(max(others), digits)
-    return Cell(number(value, digits), best, stars)
+    best = len(others) > 1 and value == value and fixed(value, digits) == fixed(max(others), digits)
+    return Cell(fixed(value, digits), best, stars)
 
 
 def joined(names: Iterable[str]) -> str:

@@ -1,20 +1,39 @@
-"""An evaluation, a run and lists as tables, for a terminal, a page or a paper."""
+"""An evaluation and a comparison as tables, for a terminal and for files. The tables of a page are in `report.page`."""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from localpolicy.data.rewards import is_rating
-from localpolicy.measure.divergence import MOST_JS, Divergence
-from localpolicy.measure.estimate import Estimate
+from localpolicy.judge.comparison import VALUE, Comparison
+from localpolicy.measure.divergence import MOST_JS, Divergence, two_digits
+from localpolicy.measure.estimate import Interval
 from localpolicy.measure.estimators import Bounds
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
+from localpolicy.measure.significance import STARS, Bucket, Paired
 from localpolicy.measure.truth import Truth
-from localpolicy.model.lists import Lists
-from localpolicy.report.table import NOTHING, Table, number, with_error
-from localpolicy.runs.run import Run
+from localpolicy.report.table import NOTHING, Cell, Column, Table, best_cell, corrected, fixed, interval_text, sentences
+
+DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # others: 4
+TOO_LITTLE = "the log says too little of the policy"
+EVERY_K = f"At k = {', '.join(dict.fromkeys(name.partition('@')[2] for name in AT_K))}"
+INTERVALS = "± and [ ]: 95 % intervals, clustered by sequence."
+
+
+def side_by_side(
+    title: str, names: Mapping[str, Cell], columns: Mapping[str, str | Column], cell: Callable[[str, str], Cell],
+    note: str = "", foot: Sequence[Sequence[Cell]] = (),
+) -> Table:  # fmt: skip
+    """One row per policy, one column per figure; `cell` is of a policy and a figure."""
+    rows = [[named, *(cell(name, figure) for figure in columns)] for name, named in names.items()]
+    return Table(title, [Column("policy", numeric=False), *columns.values()], rows, note, foot)
+
+
+# ---------------------------------------------------------------------- one policy
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
@@ -33,34 +52,33 @@ def ranking_table(evaluation: Evaluation) -> Table:
         if is_rating(group):
             continue  # one group per rating would be too many; 'all' holds them together
         count = next(iter(figures.values())).n
-        rows.append([group, f"{count:,}", *(share_with_error(figures[name]) for name in names)])
+        rows.append([group, f"{count:,}", *(_figure(evaluation, f"{group}.{name}") for name in names)])
     settings = evaluation.settings
-    seen = "seen items excluded" if settings["exclude_seen"] else "seen items may be shown"
+    seen = "excluded" if settings["exclude_seen"] else "may be shown"
     note = (
         "Ranked over the full catalogue; items with equal scores share their mean rank. min_history "
-        f"{settings['min_history']}, windows of {settings['length']}; "
-        f"{seen}. Errors are clustered by sequence."
+        f"{settings['min_history']}, windows of {settings['length']}; seen items {seen}. {INTERVALS}"
     )
     return Table(f"{evaluation.name} on '{settings['split']}'", ["positions", "n", *names], rows, note)
 
 
-def share_with_error(value: Estimate) -> str:
-    """0.1234 ± 0.0012; where the standard error is 0, an exact interval instead: 0.0000 (0 to 0.35)."""
-    if value.n == 0 or value.se > 0:
-        return number(value)
-    interval = value.within_unit()
-    return f"{number(value.mean)} ({interval.low:.2g} to {interval.high:.2g})"
+def _figure(evaluation: Evaluation, name: str) -> str:
+    """From the long table; a share of the catalogue has no interval."""
+    row = evaluation.row(name)
+    assert row is not None, name
+    return fixed(row.mean) if row.n is None else interval_text(row.interval, 4)
 
 
 def policy_table(evaluation: Evaluation) -> Table:
     """Logged reward, coverage, entropy and popularity."""
-    rows = [[name, number(value)] for name, value in evaluation.figures.items() if "." not in name]
-    note = "popularity@K: mean count of a shown item over that of a logged one."
-    if evaluation.imputation is not None:
-        note += (
-            " iAR@1 comes from imputed ratings. It prefers policies that show the same few items to everyone: read it "
-            "beside coverage and entropy."
-        )
+    rows = [[name, _figure(evaluation, name)] for name in evaluation.figures if "." not in name]
+    note = sentences({
+        INTERVALS: True,
+        "logp: mean log-probability of what was logged, among what could be shown there.": True,
+        "popularity@K: mean count of a shown item over that of a logged one.": True,
+        "iAR@1 comes from imputed ratings. It prefers policies that show the same few items to everyone: read it "
+        "beside coverage and entropy.": evaluation.imputation is not None,
+    })  # fmt: skip
     return Table("What it would show", ["figure", "value"], rows, note)
 
 
@@ -75,43 +93,44 @@ def divergence_table(divergence: Divergence) -> Table:
     if divergence.floor_js is not None and divergence.floor_kl is not None:
         floors = divergence.floor_js.overall, divergence.floor_kl.overall
         measured["noise floor: references among themselves"] = floors
-    rows = [[name, *map(number, both)] for name, both in measured.items()]
+    rows = [[name, *(interval_text(Interval.known(each), 4) for each in both)] for name, both in measured.items()]
     spread = divergence.js.quantiles
-    note = f"In nats, JS <= {MOST_JS:.3f}. Over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}."
-    if divergence.above_floor is not None:
-        note += f" The policy is {divergence.above_floor:.1f} times as far as the references are from each other."
-    else:
-        note += " Give two references of different seeds to see how much of this is noise."
+    times = divergence.above_floor
+    note = sentences({
+        f"In nats, JS <= {MOST_JS:.3f}. {INTERVALS}": True,
+        f"Over contexts: median {spread['q50']:.4f}, 95 % below {spread['q95']:.4f}.": True,
+        f"The policy is {times or 0:.1f} times as far as the references are from each other.": times is not None,
+        "Give two references of different seeds to see how much of this is noise.": times is None,
+    })  # fmt: skip
     return Table("Divergence", ["from", "JS", "KL(π‖reference)"], rows, note)
 
 
 def off_policy_table(off_policy: OffPolicy) -> Table:
     """Estimates of J, or the reason why there is none; of a log of lists each question has rows of its own."""
     overlap, questions = off_policy.overlap, (off_policy, *off_policy.beside.values())
-    weights = (
-        f"{overlap.n:,} {off_policy.unit}, effective sample {overlap.effective:,.0f}; largest weight "
-        f"{overlap.largest:,.1f}; mean weight {overlap.mean_weight:.3f} ± {overlap.mean_weight_se:.3f}; propensities: "
-        f"{off_policy.propensities}. Contexts are those of the log."
-    )
-    rows = []
-    for each in questions:
-        prefix = f"{each.estimand}: " if off_policy.beside else ""
-        for name, estimate in {"the log itself": each.logged, **each.estimates}.items():
-            texts = [_bounds(estimate.intervals.get(kind)) for kind in (INTERVAL, "empirical Bernstein")]
-            value = number(estimate.value) if math.isnan(estimate.se) else with_error(estimate.value, estimate.se)
-            rows.append([prefix + name, value, *texts])
-    refused = [
-        f"NO ESTIMATE{f' of the {each.estimand}' if off_policy.beside else ''}: {each.refusal}."
+    mean = Interval.of(overlap.mean_weight, overlap.mean_weight_se)
+    found = {
+        f"{each.estimand}: {name}" if off_policy.beside else name: estimate
         for each in questions
-        if each.refusal is not None
+        for name, estimate in {"the log itself": each.logged, **each.estimates}.items()
+    }
+    kinds = {"95 %": INTERVAL, "empirical Bernstein": "empirical Bernstein"}
+    kinds = {head: kind for head, kind in kinds.items() if any(kind in each.intervals for each in found.values())}
+    rows = [
+        [name, fixed(each.value), *(_bounds(each.intervals.get(kind)) for kind in kinds.values())]
+        for name, each in found.items()
     ]
-    note = " ".join([*refused, weights])
-    if off_policy.beside:
-        note += (
-            " 'One place changed' leaves the places above to the log: it is not the value of a list, and decides "
-            "nothing."
-        )
-    return Table("Value by off-policy estimates", ["estimator", "J", "95 %", "empirical Bernstein"], rows, note)
+    refusals = {f" of the {each.estimand}" if off_policy.beside else "": each.refusal for each in questions}
+    note = sentences({
+        **{f"NO ESTIMATE{what}: {refusal}.": refusal for what, refusal in refusals.items()},
+        f"{overlap.n:,} {off_policy.unit}, effective sample {overlap.effective:,.0f}; largest weight "
+        f"{overlap.largest:,.1f}; mean weight {interval_text(mean, 3)} (95 %); propensities: "
+        f"{off_policy.propensities}. Contexts are those of the log.": True,
+        "J of a whole list is per list, the others are per place. 'One place changed' leaves the places above to the "
+        "log: it is not the value of a list, and decides nothing.": off_policy.beside,
+    })  # fmt: skip
+    heads = ["estimator", "J" if off_policy.beside else f"J per {off_policy.unit.removesuffix('s')}", *kinds]
+    return Table("Value by off-policy estimates", heads, rows, note, missing="no such interval holds for it")
 
 
 def _bounds(interval: Bounds | None) -> str:
@@ -123,77 +142,163 @@ def _bounds(interval: Bounds | None) -> str:
 
 def truth_table(truth: Truth) -> Table:
     """The true reward, which the simulated world knows."""
-    rows = [
-        ["J of this policy", with_error(truth.value, truth.se)],
-        ["J of the logging policy", number(truth.logging)],
-        ["gain", with_error(truth.gain, truth.gain_se)],
-    ]
-    if truth.optimum is not None:
-        rows.append(["best possible J", number(truth.optimum)])
-    return Table("The truth, since the world is simulated", ["figure", "value"], rows)
+    figures = {
+        "J of this policy": (truth.value, truth.se), "J of the logging policy": (truth.logging, 0.0),
+        "gain": (truth.gain, truth.gain_se), "best possible J": (truth.optimum, 0.0),
+    }  # fmt: skip
+    rows = [[name, interval_text(Interval.of(mean, se), 4)] for name, (mean, se) in figures.items() if mean is not None]
+    note = "95 % intervals; a figure without one is exact."
+    return Table("The truth, since the world is simulated", ["figure", "reward per decision"], rows, note)
 
 
-# ---------------------------------------------------------------------- a finished run
+# ---------------------------------------------------------------------- policies compared
 
 
-WEIGHED = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
+def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
+    """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
+    tables = [comparison_table(comparison), *at_k_tables(comparison)]
+    if gains and comparison.gains:
+        tables.append(gains_table(comparison))
+    if comparison.feature_gains:
+        tables.append(features_table(comparison))
+    note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
+    for event in comparison.events if by_count else ():
+        title = f"nDCG@20 by number of {event} positions per sequence"
+        tables.append(bucket_table(title, comparison.breakdown(event), note))
+    if comparison.predicts_truth:
+        tables.append(prediction_table(comparison))
+    return tables
 
 
-def run_table(run: Run) -> Table:
-    """The selected epoch, its losses and weights, and the digest of the weights."""
-    manifest, last = run.manifest, run.selected_metrics()
-    rows = [
-        *run.selection().items(),
-        ("patience, in validations", str(manifest["patience"] or "none: all epochs")),
-        *((f"loss: {name}", f"{value:.5f}") for name, value in last["losses"].items()),
-        *((title, f"{last['weights'][name]:.1%}") for name, title in WEIGHED.items() if name in last["weights"]),
-        *_improvement(manifest.get("improvement")),
-        *_beginnings(manifest),
-    ]
-    digest = f"sha256 of policy.safetensors: {manifest['policy_sha256']}"  # below: in a cell it would be broken
-    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], rows, digest)
+def comparison_table(comparison: Comparison) -> Table:
+    """Policies by figures; the largest of a column is marked, stars compare it with the second largest."""
+
+    def cell(policy: str, figure: str) -> Cell:
+        row = comparison[policy].row(figure)
+        mean, lead = None if row is None else row.mean, comparison.leads.get(figure)
+        if figure not in (VALUE, *comparison.columns) or mean is None:
+            return Cell(fixed(mean, DECIMALS.get(figure.partition("@")[0], 4)))
+        stars = lead.test.stars if lead is not None and lead.best == policy and lead.test.sign > 0 else ""
+        return best_cell(mean, [comparison.level(each.name, figure) for each in comparison.evaluations], stars)
+
+    names = {each.name: Cell(each.name) for each in comparison.evaluations}
+    columns = {figure: head(comparison, figure) for figure in comparison.figures}
+    table = side_by_side("Policies compared", names, columns, cell, _comparison_note(comparison))
+    return replace(table, missing=TOO_LITTLE)
 
 
-def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """What the closed form chose, and what its critic knows."""
-    if improvement is None:
+def head(comparison: Comparison, figure: str) -> str:
+    """Of the figure's column: a value says what it is per, and how it was estimated."""
+    return f"value per {comparison.evaluations[0].unit} ({VALUE})" if figure == VALUE else figure
+
+
+def groups_at_k(comparison: Comparison) -> list[str]:
+    """The groups of positions that are shown at every k: none where no column names a k."""
+    named = any("@" in column for column in comparison.columns)
+    return (comparison.events or ["all"]) if named else []
+
+
+def at_k_tables(comparison: Comparison) -> list[Table]:
+    """Every policy at every k, by event, where a column names a k: measured, not tested."""
+    groups, rows = groups_at_k(comparison), []
+    several = len(groups) > 1
+    for group in groups:
+        means = [[each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K]
+        for evaluation, *figures in zip(comparison.evaluations, *means, strict=True):
+            rows.append([evaluation.name, *([group] if several else []), *map(best_cell, figures, means)])
+    if not rows:
         return []
-    calibration, by = improvement["calibration"], improvement["chosen_by"]
-    rows = [
-        ("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}"),
-        ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
-        ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
-        ("advantage scale", f"{improvement['slope']:.3f}"),
-    ]
-    if errors := improvement.get("critic_error"):
-        what = "its squared error, held out (item and user means)"
-        rows.append((what, f"{errors['critic']:.4g} ({errors['plain']:.4g})"))
-    return [*rows, ("note", improvement["said"])] if improvement["said"] else rows
+    heads, title = (
+        ["policy", *(["positions"] if several else []), *AT_K],
+        f"{EVERY_K}{'' if several else f', {groups[0]}'}",
+    )
+    best = f"the largest of its column{' at these positions' if several else ''}"
+    return [Table(title, heads, rows, "Beside the columns that are tested.", keys=1 + several, best=best)]
 
 
-def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What came from an older run: the weights to start from, or the logging policy."""
-    rows = []
-    if start := manifest.get("warm_start"):
-        rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
-        rows.append(("heads that started fresh", ", ".join(start["fresh_heads"]) or "none"))
-    if (logging := manifest.get("logging")) and "unseen_items" in logging:
-        what = f"actions on items that {logging['run']} never saw (weight {logging['unseen_actions_weigh']})"
-        rows.append((what, f"{logging['unseen_actions']:,} of {logging['actions']:,}"))
-    return rows
+def _comparison_note(comparison: Comparison) -> str:
+    evaluations, settings = comparison.evaluations, comparison.evaluations[0].settings
+    seen = ", seen items excluded" if settings["exclude_seen"] else ""
+    rows = {column: [row for each in evaluations if (row := each.row(column))] for column in comparison.columns}
+    widest = {column: max((row.high - row.low) / 2 for row in every) for column, every in rows.items()}
+    names = sorted({one.name for each in evaluations if each.divergence for one in each.divergence.references})
+    ranks = next((figure for figure in comparison.leads if figure != VALUE), "")
+    floor = "unknown: it needs two mle runs that differ in their seed alone"
+    if names and comparison.floor is not None:
+        floor = two_digits(comparison.floor.mean)
+    return sentences({
+        f"Split '{settings['split']}', {len(evaluations[0].scores):,} positions, min_history "
+        f"{settings['min_history']}{seen}.": True,
+        "Widest 95 % intervals, clustered by sequence: "
+        f"{', '.join(f'{column} ± {half:.4f}' for column, half in widest.items())}.": True,
+        f"Value: what a policy would earn per {evaluations[0].unit}, estimated from the log's "
+        "propensities.": VALUE in comparison.figures,
+        "Stars: the largest against the second largest, paired t-test by sequence"
+        f"{corrected(comparison.comparisons(ranks))}, by Holm's method {STARS}.": ranks,
+        f"At the value one star: 0 is outside the 95 % interval{corrected(comparison.comparisons(VALUE))}.":
+            VALUE in comparison.leads,
+        f"JS against {', '.join(names)} (noise floor {floor}).": names,
+        **{f"Note: {note}.": True for note in comparison.notes},
+    })  # fmt: skip
 
 
-# ---------------------------------------------------------------------- recommended lists
+def gains_table(comparison: Comparison) -> Table:
+    """Each policy's gain over the baseline, with intervals."""
+    gains = comparison.gains
+    figures = [figure for figure in comparison.tested if any(figure in each for each in gains.values())]
+    ranks = next((figure for figure in figures if figure != VALUE), "")
+    note = sentences({
+        f"Paired by position, errors clustered by sequence. An interval without 0 has a star {STARS}, at the value one "
+        "star.": True,
+        f"Intervals of 95 %{corrected(comparison.comparisons(ranks))} (Holm).": ranks,
+        f"Those of the value: 95 %{corrected(comparison.comparisons(VALUE))} (Holm).": VALUE in figures,
+    })  # fmt: skip
+    names, columns = {name: Cell(name) for name in gains}, {figure: head(comparison, figure) for figure in figures}
+    table = side_by_side(f"Gain over {comparison.baseline}", names, columns, lambda *at: _gain_cell(gains, *at), note)
+    return replace(table, missing="the log says too little of the policy, or the two cannot be compared by it")
 
 
-MOST = 10  # lists and ranks shown; `to_frame()` has all
+def _gain_cell(gains: Mapping[str, Mapping[str, Paired]], policy: str, figure: str) -> Cell:
+    gain = gains[policy].get(figure)
+    if gain is None:
+        return Cell(NOTHING)
+    return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
 
 
-def lists_table(lists: Lists) -> Table:
-    """One row per history, best item first."""
-    shown = min(MOST, lists.indices.shape[1])
-    called = lists.items if lists.names is None else lists.names
-    rows = [[str(number), *map(str, items[:shown])] for number, items in enumerate(called[:MOST])]
-    left = len(lists.items) - MOST
-    note = f"{left:,} more histories: see to_frame()." if left > 0 else ""
-    return Table(f"{len(lists.items):,} lists", ["history", *map(str, range(1, shown + 1))], rows, note)
+def features_table(comparison: Comparison) -> Table:
+    """Runs that read the item table against runs of the same recipe that do not."""
+    rows: list[list[str | Cell]] = [
+        [
+            each.policy, f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}", each.against,
+            *(_gain_cell({each.policy: each.tests}, each.policy, figure) for figure in each.tests),
+        ]
+        for each in comparison.feature_gains
+    ]  # fmt: skip
+    note = (
+        "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
+        "are a control: they should bring nothing. The noise of training seeds comes on top."
+    )
+    heads = ["policy", "item features", "against", comparison.ranked, "logp"]
+    return Table("What item features bring", heads, rows, note, keys=3)
+
+
+def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
+    """A policy's mean in each bucket of sequences, with the paper's marks."""
+    names = {name: Cell(name) for bucket in buckets for name in bucket.means}
+    by_label = {bucket.label: bucket for bucket in buckets}
+    heads = {label: f"{label} (n={next(iter(each.means.values())).n:,})" for label, each in by_label.items()}
+
+    def cell(policy: str, label: str) -> Cell:
+        bucket = by_label[label]
+        means = [estimate.mean for estimate in bucket.means.values()]
+        return best_cell(bucket.means[policy].mean, means, bucket.stars if bucket.best == policy else "")
+
+    return side_by_side(title, names, heads, cell, note)
+
+
+def prediction_table(comparison: Comparison) -> Table:
+    """Which figure would have put the policies in their true order?"""
+    ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
+    rows = [[name, f"{value:+.2f}"] for name, value in ranked]
+    note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
+    return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)

@@ -20,7 +20,7 @@ from localpolicy.model.baselines import recent
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network
 from localpolicy.model.readout import NetworkReader, critic_targets, returns_to_go
-from localpolicy.report.quality import quality_tables
+from localpolicy.report.results import quality_tables
 from localpolicy.types import Reads
 
 #         one list of 3    alone  a list of 2

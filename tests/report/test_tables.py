@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
-from gate_examples import made
-
-from localpolicy.judge import comparison
-from localpolicy.judge.comparison import Comparison
-from localpolicy.measure.estimate import Estimate
-from localpolicy.report.comparison_tables import comparison_table
+from localpolicy.measure.estimate import Interval
 from localpolicy.report.page import tables_page
-from localpolicy.report.table import Cell, Mark, Table, best_cell, corrected, counted, latex_text, number, with_error
+from localpolicy.report.table import (
+    Cell,
+    Mark,
+    Table,
+    best_cell,
+    corrected,
+    counted,
+    fixed,
+    interval_text,
+    latex_text,
+)
 
 TABLE = Table("A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], ["a|b", "0.3"]])
 
@@ -23,12 +27,14 @@ def test_markdown():
         "|---|--:|",
         r"| lpi_rl | **0.31**\*\* |",
         r"| a\|b | 0.3 |",
+        "",
+        "Bold: the largest of its column.",
     ]
 
 
 def test_latex():
     lines = TABLE.latex().splitlines()
-    assert r"\caption{A \& B.}" in lines
+    assert r"\caption{A \& B. Bold: the largest of its column.}" in lines
     assert r"\begin{tabular}{lr}" in lines
     assert r"lpi\_rl & \textbf{0.31}$^{**}$ \\" in lines
     assert latex_text(r"50% of {π} \ μ̂ ± 1") == r"50\% of \{$\pi$\} \textbackslash{} $\hat{\mu}$ $\pm$ 1"
@@ -43,10 +49,44 @@ def test_html_names_its_rows_and_columns():
 
 
 def test_terminal_and_numbers():
-    assert TABLE.plain() == [["lpi_rl", "0.31**"], ["a|b", "0.3"]]
-    assert number(None) == number(float("nan")) == "—"
-    assert with_error(0.5, 0.25, 2) == number(Estimate(0.5, 0.25, 9, 0.125), 2) == "0.50 ± 0.25"
-    assert number(Estimate(float("nan"), float("nan"), 0, float("nan"))) == "—"
+    assert TABLE.plain() == [["lpi_rl", "0.31†**"], ["a|b", "0.3"]]
+    assert fixed(None) == fixed(float("nan")) == "—"
+    assert (fixed(-0.25, 2), fixed(0.25, 2, signed=True), fixed(-0.001, 2, signed=True)) == ("−0.25", "+0.25", "0.00")
+
+
+def test_a_plus_minus_is_half_a_95_percent_interval_wherever_it_stands():
+    """Before: on a page it was, and in a terminal it was one standard error."""
+    assert interval_text(Interval.of(0.5, 0.25), 2) == "0.50 ± 0.49"
+    assert interval_text(Interval(0.0, 0.0, 0.35), 2, signed=True) == "0.00 [0.00, 0.35]"
+    assert interval_text(Interval(0.5, 0.5, 0.5), 2) == "0.50", "exact"
+    assert interval_text(Interval(float("nan"), 0.0, 1.0)) == interval_text(None) == "—"
+
+
+def test_a_terminal_tells_the_best_by_its_own_mark():
+    """Before: "in bold the largest" stood under tables of a pipe, where nothing is bold."""
+    terminal, markdown = str(TABLE), TABLE.markdown()
+    assert "†: the largest of its column." in terminal and "old" not in terminal
+    assert "Bold: the largest of its column." in markdown and "†" not in markdown
+    assert "largest" not in str(Table("T", ["a", "b"], [["x", "1"]]))
+
+
+def test_a_dash_is_explained_where_there_is_one():
+    table = Table("T", ["policy", "value"], [["a", "—"]], "A note.", missing="the log says too little of it")
+    assert table.noted() == "A note. —: the log says too little of it."
+    assert "too little" not in Table("T", ["policy", "value"], [["a", "1"]], missing="too little").markdown()
+
+
+def test_every_part_of_a_wide_table_says_what_its_rows_are():
+    """Before: of a table by policy and positions, all parts but the first had the policy alone."""
+    heads = ["policy", "positions", *(f"nDCG@{k}" for k in range(8))]
+    rows = [[policy, group, *["0.1234"] * 8] for policy in ("lpi", "mle") for group in ("view", "purchase")]
+    table = Table("At k", heads, rows, keys=2)
+    parts = table.fitting(60)
+    assert len(parts) > 1 and sum(len(part.heads) - 2 for part in parts) == 8
+    for part in parts:
+        assert [head.title for head in part.heads[:2]] == ["policy", "positions"]
+        assert [row[:2] for row in part.plain()] == [row[:2] for row in rows]
+    assert [head.numeric for head in table.heads[:3]] == [False, False, True]
 
 
 def test_a_mark_says_what_it_means_in_every_form():
@@ -76,18 +116,3 @@ def test_all_that_are_shown_as_the_largest_lead():
     assert [best_cell(value, column, digits=3).best for value in column] == [True, True, True, False, False]
     assert [best_cell(value, column).best for value in column] == [True, False, False, False, False]
     assert not best_cell(0.5, [0.5]).best and not best_cell(0.5, [0.5, float("nan")]).best
-
-
-def test_a_figure_that_is_compared_is_in_the_frame_on_the_terminal_and_in_json(monkeypatch):
-    """A new column is a figure and its name among those compared; nothing else lists them."""
-    monkeypatch.setattr(comparison, "COMPARED", ("novelty@{lists}", "coverage@{lists}"))
-    policies = [made(name, np.array([1.0, rank])) for name, rank in (("a", 1.0), ("b", 9.0))]
-    for number_, policy in enumerate(policies):
-        policy.figures["novelty@20"] = 0.25 + number_
-        policy.settings.update(split="test", exclude_seen=False, min_history=1)
-    found = Comparison(policies, ["all.nDCG@20"], [], None, [], [])
-    assert found.to_arrow()["novelty@20"].to_pylist() == [0.25, 1.25]
-    shown = comparison_table(found)
-    place = shown.columns.index("novelty@20")
-    assert [row[place] for row in shown.plain()] == ["0.2500", "1.2500"]
-    assert found["b"].to_dict()["policy"]["novelty@20"] == 1.25
