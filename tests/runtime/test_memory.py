@@ -6,10 +6,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
-
-from localpolicy.catalogue.chunks import ChunkedSoftmax
-from localpolicy.catalogue.logits import Head, LinearLogits
 
 FAULTS = """
 import resource, torch
@@ -28,14 +24,3 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 def test_freed_buffers_are_used_again():
     done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     assert int(done.stdout) < 20 * 3 * 2048 / 4, "8 MiB are 2,048 pages, touched before"
-
-
-def test_chunks_are_kept_for_a_gradient_alone():
-    head = Head(torch.randn(7, 4, requires_grad=True), torch.zeros(7, requires_grad=True))
-    rows, items = LinearLogits(torch.randn(3, 4, requires_grad=True), head), torch.tensor([0, 3, 6])
-    for wanted in (True, False):
-        with torch.set_grad_enabled(wanted):
-            softmax = ChunkedSoftmax()
-        with torch.no_grad():  # as within an autograd function
-            softmax.sums(rows, items, None, (True, True, True))
-        assert (softmax.kept is not None) == wanted
