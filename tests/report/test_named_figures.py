@@ -12,16 +12,18 @@ import pytest
 from measured import scores
 from report_examples import curve, exact, row, section_of, usual
 
+from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import GateRules
 from localpolicy.judge.gate_grounds import reference_fit_check
 from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import value_of_scores
+from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import HALF, Contents, StageCurve
 from localpolicy.report.page import asset, policies_table, report_page
 from localpolicy.report.table import Cell, Column
-from localpolicy.report.tables import off_policy_table, policy_table, ranking_table
+from localpolicy.report.tables import comparison_table, off_policy_table, policy_table, ranking_table
 
 METRIC = "click.nDCG@20"
 
@@ -62,6 +64,14 @@ def test_why_a_figure_is_missing_is_said_under_the_table():
     some = section_of("", "", rows, main=METRIC, columns={figure: figure, METRIC: METRIC})
     object.__setattr__(some, "measurements", answered)
     assert "—: the gate measures the reward per answer for the two policies that it compares" in shown(some)[1]
+
+
+def test_terminal_and_page_give_one_reason(runs):
+    """One estimate of the log is its own only reference: it has no JS, whatever the log says of its value."""
+    found = compare([runs["mle-0"], runs["lpi_rl-2"]], baselines=False, episodes=20)
+    said = "JS and KL need a reference other than the policy itself"
+    section = comparison_section(found, samples=False)
+    assert said in shown(section)[1] and said in comparison_table(found).noted()
 
 
 def test_two_likelihoods_and_two_popularities_have_two_names():

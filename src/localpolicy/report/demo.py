@@ -118,8 +118,8 @@ def demo_table(section: Section) -> Table:
     metrics = {name: said for name, said in section.columns.items() if "nDCG" in name}
     columns = {"true J": "true reward J per decision", TRUE_GAIN: "gain over μ", **metrics}
     columns |= {"JS": "JS from μ̂", "effective_share": "effective sample"}
-    table = side_by_side(section.title, {name: Cell(name) for name in weights}, columns, cell, note)
-    return replace(table, missing="a closed form has no weights")
+    names, missing = {name: Cell(name) for name in weights}, "a closed form has no weights"
+    return side_by_side(section.title, names, columns, cell, note, missing=missing)
 
 
 def demo(*, out: Path | str, seed: int = 0, force: bool = False, episodes: int = 4_000) -> Contents:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -178,8 +177,9 @@ def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
         "At the epoch kept. A small effective share (marked ! below "
         f"{LEAST_EFFECTIVE:.0%}) or a large clipped share means that β has less effect than its value suggests."
     )
-    table = side_by_side("Weights of logged positions", {name: names[name] for name in weighed}, columns, cell, note)
-    return replace(table, missing="its seeds kept different epochs, or its objective has no such weights")
+    missing = "its seeds kept different epochs, or its objective has no such weights"
+    shown = {name: names[name] for name in weighed}
+    return side_by_side("Weights of logged positions", shown, columns, cell, note, missing=missing)
 
 
 # ---------------------------------------------------------------------- round after round

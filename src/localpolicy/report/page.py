@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -19,7 +18,7 @@ from localpolicy.judge.comparison import TRUE_GAIN, VALUE
 from localpolicy.measure.divergence import MOST_JS, beyond_floor
 from localpolicy.report.contents import Contents, PolicyInfo, Section
 from localpolicy.report.table import Cell, Column, Mark, Table, corrected, decimals, known, percent, sentences
-from localpolicy.report.tables import EVERY_K, TOO_LITTLE, side_by_side
+from localpolicy.report.tables import EVERY_K, side_by_side
 from localpolicy.runtime.files import whole_file, write_text
 
 if TYPE_CHECKING:
@@ -173,12 +172,6 @@ WORSE = Mark("▼", "significantly worse", "down")
 LEVEL = Mark("≈", "within the noise between two seeds")
 BLIND = Mark("≈!", "within noise by JS, but it ranks differently", "down")
 MARKS = {1: BETTER, -1: WORSE, 0: None}
-WHY_NOT = {  # a policy may lack a figure
-    VALUE: f"no value, since {TOO_LITTLE}",
-    "reward per answer": "the gate measures the reward per answer for the two policies that it compares and for simple "
-    "baselines, where the log says enough of them",
-    **dict.fromkeys(("JS", "KL"), "JS and KL need a reference other than the policy itself"),
-}
 
 
 def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
@@ -200,12 +193,7 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
         level = Cell.of(section.logging_value, decimals(_means(section, "true J")))
         foot = [[Cell("the logging policy μ", value="the logging policy μ"), level, *[Cell("")] * (len(shown) - 1)]]
     note, title = _page_note(section, shown), "Policies side by side"
-    table = side_by_side(title, names, shown, lambda *of: _page_cell(section, *of), note, foot)
-    empty = [figure for figure in shown if not all(map(known, _means(section, figure)))]
-    reasons = dict.fromkeys(
-        WHY_NOT.get(figure, f"{shown[figure].title} was not measured for this policy") for figure in empty
-    )
-    return replace(table, missing="; ".join(reasons))
+    return side_by_side(title, names, shown, lambda *at: _page_cell(section, *at), note, foot)
 
 
 def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:

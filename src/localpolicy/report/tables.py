@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from localpolicy.data.rewards import is_rating
 from localpolicy.judge.comparison import VALUE, Comparison
@@ -19,18 +18,26 @@ from localpolicy.measure.truth import Truth
 from localpolicy.report.table import NOTHING, Cell, Column, Table, best_cell, corrected, fixed, interval_text, sentences
 
 DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # others: 4
-TOO_LITTLE = "the log says too little of the policy"
+WHY_NOT = {  # a policy may lack a figure
+    VALUE: "no value, since the log says too little of the policy",
+    "reward per answer": "the gate measures the reward per answer for the two policies that it compares and for simple "
+    "baselines, where the log says enough of them",
+    **dict.fromkeys(("JS", "KL"), "JS and KL need a reference other than the policy itself"),
+}
 EVERY_K = f"At k = {', '.join(dict.fromkeys(name.partition('@')[2] for name in AT_K))}"
 INTERVALS = "± and [ ]: 95 % intervals, clustered by sequence."
 
 
 def side_by_side(
     title: str, names: Mapping[str, Cell], columns: Mapping[str, str | Column], cell: Callable[[str, str], Cell],
-    note: str = "", foot: Sequence[Sequence[Cell]] = (),
+    note: str = "", foot: Sequence[Sequence[Cell]] = (), *, missing: str = "",
 ) -> Table:  # fmt: skip
-    """One row per policy, one column per figure; `cell` is of a policy and a figure."""
+    """One row per policy, one column per figure; `cell` is of a policy and a figure. `missing`: why one is empty."""
     rows = [[named, *(cell(name, figure) for figure in columns)] for name, named in names.items()]
-    return Table(title, [Column("policy", numeric=False), *columns.values()], rows, note, foot)
+    empty = [figure for at, figure in enumerate(columns, start=1) if any(row[at].text == NOTHING for row in rows)]
+    reasons = dict.fromkeys(WHY_NOT.get(figure, missing or f"{figure} is not known of the policy") for figure in empty)
+    heads = [Column("policy", numeric=False), *columns.values()]
+    return Table(title, heads, rows, note, foot, missing="; ".join(reasons))
 
 
 # ---------------------------------------------------------------------- one policy
@@ -65,8 +72,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
 def _figure(evaluation: Evaluation, name: str) -> str:
     """From the long table; a share of the catalogue has no interval."""
     row = evaluation.row(name)
-    assert row is not None, name
-    return fixed(row.mean) if row.n is None else interval_text(row.interval, 4)
+    return fixed(row and row.mean) if row is None or row.n is None else interval_text(row.interval, 4)
 
 
 def policy_table(evaluation: Evaluation) -> Table:
@@ -157,17 +163,13 @@ def truth_table(truth: Truth) -> Table:
 def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
     """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
     tables = [comparison_table(comparison), *at_k_tables(comparison)]
-    if gains and comparison.gains:
-        tables.append(gains_table(comparison))
-    if comparison.feature_gains:
-        tables.append(features_table(comparison))
+    tables += [gains_table(comparison)] if gains and comparison.gains else []
+    tables += [features_table(comparison)] if comparison.feature_gains else []
     note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
     for event in comparison.events if by_count else ():
         title = f"nDCG@20 by number of {event} positions per sequence"
         tables.append(bucket_table(title, comparison.breakdown(event), note))
-    if comparison.predicts_truth:
-        tables.append(prediction_table(comparison))
-    return tables
+    return [*tables, *([prediction_table(comparison)] if comparison.predicts_truth else [])]
 
 
 def comparison_table(comparison: Comparison) -> Table:
@@ -183,8 +185,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
     names = {each.name: Cell(each.name) for each in comparison.evaluations}
     columns = {figure: head(comparison, figure) for figure in comparison.figures}
-    table = side_by_side("Policies compared", names, columns, cell, _comparison_note(comparison))
-    return replace(table, missing=TOO_LITTLE)
+    return side_by_side("Policies compared", names, columns, cell, _comparison_note(comparison))
 
 
 def head(comparison: Comparison, figure: str) -> str:
@@ -208,27 +209,24 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
             rows.append([evaluation.name, *([group] if several else []), *map(best_cell, figures, means)])
     if not rows:
         return []
-    heads, title = (
-        ["policy", *(["positions"] if several else []), *AT_K],
-        f"{EVERY_K}{'' if several else f', {groups[0]}'}",
-    )
-    best = f"the largest of its column{' at these positions' if several else ''}"
-    return [Table(title, heads, rows, "Beside the columns that are tested.", keys=1 + several, best=best)]
+    keys, of, best = ["policy"], f", {groups[0]}", "the largest of its column"
+    if several:
+        keys, of, best = ["policy", "positions"], "", f"{best} at these positions"
+    note = "Beside the columns that are tested."
+    return [Table(f"{EVERY_K}{of}", [*keys, *AT_K], rows, note, keys=len(keys), best=best)]
 
 
 def _comparison_note(comparison: Comparison) -> str:
     evaluations, settings = comparison.evaluations, comparison.evaluations[0].settings
-    seen = ", seen items excluded" if settings["exclude_seen"] else ""
     rows = {column: [row for each in evaluations if (row := each.row(column))] for column in comparison.columns}
     widest = {column: max((row.high - row.low) / 2 for row in every) for column, every in rows.items()}
     names = sorted({one.name for each in evaluations if each.divergence for one in each.divergence.references})
     ranks = next((figure for figure in comparison.leads if figure != VALUE), "")
     floor = "unknown: it needs two mle runs that differ in their seed alone"
-    if names and comparison.floor is not None:
-        floor = two_digits(comparison.floor.mean)
+    floor = floor if comparison.floor is None else two_digits(comparison.floor.mean)
     return sentences({
         f"Split '{settings['split']}', {len(evaluations[0].scores):,} positions, min_history "
-        f"{settings['min_history']}{seen}.": True,
+        f"{settings['min_history']}{', seen items excluded' if settings['exclude_seen'] else ''}.": True,
         "Widest 95 % intervals, clustered by sequence: "
         f"{', '.join(f'{column} ± {half:.4f}' for column, half in widest.items())}.": True,
         f"Value: what a policy would earn per {evaluations[0].unit}, estimated from the log's "
@@ -254,12 +252,11 @@ def gains_table(comparison: Comparison) -> Table:
         f"Those of the value: 95 %{corrected(comparison.comparisons(VALUE))} (Holm).": VALUE in figures,
     })  # fmt: skip
     names, columns = {name: Cell(name) for name in gains}, {figure: head(comparison, figure) for figure in figures}
-    table = side_by_side(f"Gain over {comparison.baseline}", names, columns, lambda *at: _gain_cell(gains, *at), note)
-    return replace(table, missing="the log says too little of the policy, or the two cannot be compared by it")
+    title = f"Gain over {comparison.baseline}"
+    return side_by_side(title, names, columns, lambda name, figure: _gain(gains[name].get(figure)), note)
 
 
-def _gain_cell(gains: Mapping[str, Mapping[str, Paired]], policy: str, figure: str) -> Cell:
-    gain = gains[policy].get(figure)
+def _gain(gain: Paired | None) -> Cell:
     if gain is None:
         return Cell(NOTHING)
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
@@ -270,13 +267,13 @@ def features_table(comparison: Comparison) -> Table:
     rows: list[list[str | Cell]] = [
         [
             each.policy, f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}", each.against,
-            *(_gain_cell({each.policy: each.tests}, each.policy, figure) for figure in each.tests),
+            *map(_gain, each.tests.values()),
         ]
         for each in comparison.feature_gains
     ]  # fmt: skip
     note = (
-        "Paired by position, errors clustered by sequence, Holm-corrected over this table; logp in nats. Shuffled ones "
-        "are a control: they should bring nothing. The noise of training seeds comes on top."
+        "Paired by position, clustered by sequence; 95 % intervals, Holm-corrected over this table; logp in nats. "
+        "Shuffled ones are a control: they should bring nothing. The noise of training seeds comes on top."
     )
     heads = ["policy", "item features", "against", comparison.ranked, "logp"]
     return Table("What item features bring", heads, rows, note, keys=3)
@@ -298,7 +295,7 @@ def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
 
 def prediction_table(comparison: Comparison) -> Table:
     """Which figure would have put the policies in their true order?"""
-    ranked = sorted(comparison.predicts_truth.items(), key=lambda pair: -pair[1])
-    rows = [[name, f"{value:+.2f}"] for name, value in ranked]
+    found = comparison.predicts_truth
+    rows = [[name, f"{found[name]:+.2f}"] for name in sorted(found, key=lambda name: -found[name])]
     note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."
     return Table("Which figure predicts the truth", ["figure", "rank correlation"], rows, note)
