@@ -101,10 +101,8 @@ def told(
         for row in rows
     ]
     measured = SimpleNamespace(unit="decisions") if question == "value" else None
-    evaluations = [
-        SimpleNamespace(name=row.name, off_policy=measured, settings={"exclude_seen": False}, divergence=None)
-        for row in rows
-    ]
+    about = {"off_policy": measured, "unit": "decision", "settings": {"exclude_seen": False}, "divergence": None}
+    evaluations = [SimpleNamespace(name=row.name, **about) for row in rows]
     references = [SimpleNamespace(run=SimpleNamespace(folder=folder / name)) for name in ("mle", "mle-1")]
     made = Told(
         evaluations, [METRIC], [], SimpleNamespace(digests=("d",), path=Path("data-2")), candidates, references,

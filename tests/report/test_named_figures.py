@@ -81,9 +81,9 @@ def test_two_likelihoods_and_two_popularities_have_two_names():
     found = replace(scores(rank=np.ones(40)), logp_reference=logp, logp_open_reference=logp)
     measured = Evaluation("new", {}, None, found, np.ones(3), {})
     said = reference_fit_check(measured, np.full(40, -2.0), 9, GateRules()).because
-    assert "log-likelihood over the whole catalogue" in said and "popularity of what was logged -2.000" in said
+    assert "log-likelihood over the whole catalogue" in said and "the popularity of all that was shown -2.000" in said
     glossary = asset("reading.html")
-    assert "among the whole catalogue instead" in glossary and "popularity of what was logged" in glossary
+    assert "among the whole catalogue instead" in glossary and "popularity of all that was shown" in glossary
 
 
 def test_curves_say_on_which_sequences_they_were_measured(extra):

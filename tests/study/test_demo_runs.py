@@ -66,7 +66,7 @@ def test_what_the_paper_claims_is_checked_on_the_figures(policies, holds):
     found = module.claims(played(**policies))
     assert [claim.holds for claim in found] == holds
     around = policies["lpi_b1"][1]
-    assert found[0].because == f"lpi β=0.1: +0.2000 ±{around:.4f}, lpi β=0.3: +0.1000 ±0.2000"
+    assert found[0].because == f"lpi β=0.1: +0.2000 ± {around:.4f}, lpi β=0.3: +0.1000 ± 0.2000"
     assert found[0].rule == "one 95 % interval is above 0, corrected for 4 comparisons (Holm)"
     assert found[1].because.startswith("β=0.3: JS 0."), "the largest β first"
     assert found[2].because.count("JS") == 3 and found[3].because.startswith("lpi β=0.1: J 0.7" if holds[3] else "mle")
@@ -80,7 +80,7 @@ def test_the_demo_decides_by_intervals_that_allow_for_all_its_policies():
         assert module.claims(section)[0].holds is holds
         assert ("does not always earn" in module.headline({"bandit": section})[0]) is not holds
         table = module.demo_table(section)
-        assert table.plain()[1][2].strip() == f"+0.2000 ±{wider * 0.19:.4f}{'*' if holds else ''}"
+        assert table.plain()[1][2].strip() == f"+0.2000 ± {wider * 0.19:.4f}{'*' if holds else ''}"
         assert "corrected for 3 comparisons (Holm)" in table.note
 
 

@@ -22,6 +22,7 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question, question_of
 from localpolicy.measure.significance import paired
+from localpolicy.measure.summary import Scores
 from localpolicy.runs.run import Run
 
 MOST_TIED = 0.5  # of the steps within sequences
@@ -70,8 +71,7 @@ def training_check(
         if over.low <= 0:
             said.append(
                 f"{name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, with a "
-                f"log-likelihood of {logp.mean():.3f} where the popularity of what was logged has "
-                f"{popularity.mean():.3f}"
+                f"log-likelihood of {logp.mean():.3f} where {_popular(scores)} has {popularity.mean():.3f}"
             )
     if not said:
         return None
@@ -80,6 +80,11 @@ def training_check(
         f"{'; '.join(said)}. What was measured says nothing of what these models can do. Train for longer"
     )
     return check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")
+
+
+def _popular(scores: Scores) -> str:
+    """The popularity that estimates of the log are compared with; the policy of this name is that of answers."""
+    return "the popularity of all that was shown" if NO_ANSWER in scores.events else "popularity"
 
 
 def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Claim:
@@ -91,7 +96,7 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
     scores, poor, unanswered = new.scores, dict[str, str](), NO_ANSWER in new.scores.events
     if not scores.logp_reference:
         return check("reference fit", "not asked", "no reference to measure the distance from")
-    popular = "the popularity of all that was shown" if unanswered else "popularity"
+    popular = _popular(scores)
     for name, logp in scores.logp_reference.items():
         over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
         over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
