@@ -113,7 +113,7 @@ def test_worth_and_number_of_answers_decide_together():
     assert rarer[0].needed is rarer[1].needed is None and rarer[1].plain == "there may be fewer of them"
     unweighted = judged(policy("new", dearer, reward), None)
     blind = answers_checks(unweighted, judged(old, None), GAIN, RULES)
-    assert [each.outcome for each in blind] == ["cannot tell", "not asked"] and "give an mle run" in blind[0].because
+    assert [each.outcome for each in blind] == ["cannot tell", "not judged"] and "give an mle run" in blind[0].because
     assert baselines_by_answers(unweighted, [unweighted], RULES).because == unjudged(NO_ESTIMATE)
     few, mu_few, dearer_few, _ = log(20)
     short = [judged(policy(name, logp, few), mu_few) for name, logp in (("new", dearer_few), ("old", mu_few))]

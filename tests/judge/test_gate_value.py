@@ -204,3 +204,11 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert facts["decided by"] == "value (estimated reward per decision)"
     assert "the policy that wrote the log" in gate_table(found).title
     json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_value_that_made_the_answer_is_said_in_its_own_unit():
+    """Where the rules name a metric, the gain counts positions, and the value that speaks against it counts lists."""
+    gain = check("gain", "yes", "", plain="it ranks higher")
+    lower = check("value", "no", "", plain="its estimated reward is lower", unit="lists")
+    found = Gate([gain, lower], made("new", np.ones(4)), made("old", np.ones(4)), GateRules(), "all.nDCG@20")
+    assert "Decided by: value (estimated reward per list)." in gate_table(found).note

@@ -189,7 +189,7 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
         return [replace(gain, figure=NAME, rule=rule, claim=claim), check(BOTH, "not asked", ALIKE)]
     mine, clusters = new.choices, new.choices.sequence
     if refusal := new.refusal or old.refusal:
-        alone = check(BOTH, "not asked", "what its answers would be worth is not known")
+        alone = check(BOTH, "not judged", "what its answers would be worth is not known")
         return [check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), alone]
     test = paired(new.values, old.values, clusters, confidence=rules.confidence)
     both = together(new, old, confidence=rules.confidence)

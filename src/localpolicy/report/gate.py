@@ -75,7 +75,7 @@ def gate_table(verdict: Gate) -> Table:
 
 def decided_by(verdict: Gate) -> str:
     """What made the answer, as people say it."""
-    return value_said(verdict) if verdict.decided_by == "value" else verdict.decided_by
+    return value_said(verdict.deciding) if verdict.decided_by == "value" else verdict.decided_by
 
 
 def numbered(notes: Iterable[str]) -> dict[str, str]:
@@ -83,9 +83,9 @@ def numbered(notes: Iterable[str]) -> dict[str, str]:
     return {f"note {number}": note for number, note in enumerate(notes, start=1)}
 
 
-def value_said(verdict: Gate) -> str:
+def value_said(check: Claim) -> str:
     """The estimated value as people say it."""
-    return f"value (estimated reward per {verdict.better.unit.removesuffix('s')})"
+    return f"value (estimated reward per {check.unit.removesuffix('s')})"
 
 
 def next_step(verdict: Gate) -> str:

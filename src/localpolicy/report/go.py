@@ -72,7 +72,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
         # What is drawn is the figure that made the answer, or else the one that says whether it is better.
         for check in (verdict.better, verdict.deciding):
             figure = {"gain": verdict.metric, "value": verdict.rules.estimator.upper()}.get(check.figure, check.figure)
-            words = {"value": value_said(verdict), BOTH: f"gain in {BOTH} over {verdict.against}"}
+            words = {"value": value_said(check), BOTH: f"gain in {BOTH} over {verdict.against}"}
             said = words.get(check.figure, figure)
             section = _by(section, figure, section.columns.get(figure, said), judged=verdict.evaluation.name)
         section = replace(section, claims=[*verdict.checks, *others])
