@@ -87,8 +87,7 @@ class Bench:
         self, candidates: Sequence[Candidate], references: Sequence[Candidate], evaluation: Evaluation
     ) -> list[str]:
         """All that must be known of those measured, and of what such a log can say of them."""
-        notes = [note for each in self.opened for note in each.notes]
-        notes += [*self.differences(candidates, references)]
+        notes = [*(note for each in self.opened for note in each.notes), *self.differences(candidates, references)]
         notes += [note for each in candidates for note in made_of(each, references)]
         notes += [*filter_notes(self.data, self.config.split), *([SELF_CHOSEN] if LIKED in evaluation.rewards else [])]
         return list(dict.fromkeys([*notes, *evaluation.left_out]))

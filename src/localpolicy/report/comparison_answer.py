@@ -45,7 +45,11 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
         sentence = f"{_by_ranks(section, best, gain)} {ASKS}"
     else:
         sentence = _found(comparison, section, best, gain)
-    numbers = [_gain_number(comparison, section, best, gain), _js_number(section, best), _last_number(section, best)]
+    numbers = [
+        _gain_number(comparison, section, best, gain),
+        *_js_number(comparison, section, best),
+        _last_number(section, best),
+    ]
     step = _next_step(comparison, section, best, _gate_command(comparison, candidates[best], candidates[base]))
     return Contents(TITLE, sentence, numbers=numbers, next_step=step)
 
@@ -106,13 +110,8 @@ def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
         f"how high they place what people took ({section.metric}): {ranked}."
     )
     return Contents(
-        TITLE, sentence, numbers=_distance(comparison, section, judged_on(comparison, section)), next_step=WORTH
+        TITLE, sentence, numbers=_js_number(comparison, section, judged_on(comparison, section)), next_step=WORTH
     )
-
-
-def _distance(comparison: Comparison, section: Section, best: str) -> list[KeyNumber]:
-    """How far from the log a policy is that is no estimate of it."""
-    return [] if who_is(comparison, section)[best].estimates_logging else [_js_number(section, best)]
 
 
 def _nothing_to_compare(comparison: Comparison, section: Section) -> Contents:
@@ -123,7 +122,7 @@ def _nothing_to_compare(comparison: Comparison, section: Section) -> Contents:
     step = "Add a run to compare: lpi train trains one, and an mle run stands for the policy that wrote the log."
     if section.baseline:
         step = "Train a policy that should be better than the log (lpi_rl, lpi_cb), and compare it with these."
-    return Contents(TITLE, sentence, numbers=_distance(comparison, section, best), next_step=step)
+    return Contents(TITLE, sentence, numbers=_js_number(comparison, section, best), next_step=step)
 
 
 def _change(section: Section, best: str, gain: Paired) -> str:
@@ -195,14 +194,17 @@ def _gain_number(comparison: Comparison, section: Section, best: str, gain: Pair
     return KeyNumber(f"{gain.difference:+.4f}", name, f"{what}. {found}")
 
 
-def _js_number(section: Section, best: str) -> KeyNumber:
+def _js_number(comparison: Comparison, section: Section, best: str) -> list[KeyNumber]:
+    """How far a policy is from the log; none of an estimate of it."""
+    if who_is(comparison, section)[best].estimates_logging:
+        return []
     name, js = f"distance of {best} from the log (JS)", section.mean(best, "JS")
     if js is None:
-        return KeyNumber("?", name, "It is not known: compare it with an mle run.")
+        return [KeyNumber("?", name, "It is not known: compare it with an mle run.")]
     noise = "Only a second mle seed would tell how much of it is noise."
     if section.floor is not None:
         noise = f"Two mle runs of different seeds differ by {short(section.floor.mean, 2)}: that much is noise."
-    return KeyNumber(short(js, 2), name, f"{JS_SCALE} {noise}")
+    return [KeyNumber(short(js, 2), name, f"{JS_SCALE} {noise}")]
 
 
 def _last_number(section: Section, best: str) -> KeyNumber:
