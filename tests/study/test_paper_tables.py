@@ -271,6 +271,17 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     assert findings(table)[0].holds is None
 
 
+def test_all_differences_that_the_paper_claims_are_one_family(made, monkeypatch):
+    """Each claim was a family of its own, beside the other on the same page."""
+    _, _, table = made
+    families = []
+    monkeypatch.setattr(
+        "localpolicy.study.paper_tables.paired_family", lambda values: families.append(len(values)) or {}
+    )
+    findings(table)
+    assert len(families) == 1
+
+
 def test_what_cannot_be_made_is_refused(made, small, tmp_path):
     folder, data, _ = made
     with pytest.raises(ConfigError, match="did you mean 'lpi_rl'"):

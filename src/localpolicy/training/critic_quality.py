@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.estimate import cluster_sums, finite, sequences_of, t_quantile
+from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, finite, sequences_of, t_quantile
 from localpolicy.measure.score import PRIOR
 from localpolicy.model.readout import critic_targets
 
@@ -111,9 +111,6 @@ def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:
     lengths = np.diff(np.r_[starts, len(excess)])
     first = np.repeat(starts, lengths)
     return np.asarray((before - before[first]) / (np.arange(len(excess)) - first + PRIOR))
-
-
-CONFIDENCE = 0.95  # of the slope's lower bound, one-sided
 
 
 class Calibration(NamedTuple):
