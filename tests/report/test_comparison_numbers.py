@@ -147,3 +147,13 @@ def test_the_note_names_the_columns_that_are_not_tested(section):
     for figure in ("SNIPS", section.ranked, "true gain"):
         assert f"corrected for {section.corrected[figure]} comparisons" in note
     assert section.corrected["true gain"] == len(section.names), "the truth's marks are corrected as well"
+
+
+def test_a_true_gain_is_shown_with_the_interval_that_marks_it(comparison, section):
+    """Beside a mark that was corrected for all policies stood an interval that was not."""
+    for name, gain in comparison.true_gains.items():
+        shown = section.figure(name, "true gain")
+        assert (shown.mean, shown.low, shown.high) == (gain.difference, gain.low, gain.high)
+        assert shown.sign == section.gains[name]["true gain"].sign
+    own = [comparison[name].row("true gain") for name in comparison.true_gains]
+    assert max(section.figure(row.policy, "true gain").high - row.high for row in own) > 0, "wider than its own"

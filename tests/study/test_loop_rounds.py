@@ -327,6 +327,9 @@ def test_gains_at_the_end_are_decided_together():
     ends = loop_tables(found)[1]
     assert [row[1] for row in ends.plain()] == ["+0.2100 ± 0.2241", "+0.2800 ± 0.2394", "−0.2050 ± 0.2241"]
     assert "Those of gains: 95 %, corrected for 3 comparisons (Holm)." in ends.note
+    section = loop_contents(found).sections[0]
+    assert {name: section.figure(name, "true gain") for name in arms} == found.gains, "the page shows the same"
+    assert {name: section.gains[name]["true gain"].sign for name in arms} == {"mle": 0, "ips": 1, "lpi_cb": 0}
 
 
 def figures(value: float, *, entropy: float = 3.0, coverage: float = 0.4, share: float = 1.0, js: float = 0.1):

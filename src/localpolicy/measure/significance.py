@@ -17,6 +17,7 @@ from scipy.special import ndtr, stdtr  # scipy.stats takes half a second to impo
 from localpolicy.measure.estimate import (
     CONFIDENCE,
     Estimate,
+    Interval,
     as_json,
     cluster_sums,
     mean_estimate,
@@ -52,6 +53,12 @@ class Paired:
     plain_p: float  # the same over positions, as in the paper
     n: int
     holm_p: float  # corrected for the family of tests it belongs to; `p` where it was made alone
+
+    @classmethod
+    def around(cls, known: Interval) -> Paired:
+        """Of a difference whose interval that decides is known already, and nothing else."""
+        none = math.nan
+        return cls(known.mean, none, known.low, known.high, none, none, 0, none)
 
     @property
     def numbers(self) -> tuple[float, float, float, int]:

@@ -72,7 +72,7 @@ def comparison_section(
     names, first = Names(names or {}), comparison.evaluations[0]
 
     def named(rows: Iterable[Measurement]) -> list[Measurement]:
-        return [row._replace(policy=names[row.policy]) for row in rows]
+        return [_decided(row, comparison)._replace(policy=names[row.policy]) for row in rows]
 
     def said(columns: Iterable[str]) -> dict[str, str]:
         return {column: column.replace(".", " ", 1) for column in columns}
@@ -109,6 +109,12 @@ def comparison_section(
         unit=first.unit,
     )
     return replace(section, claims=comparison_claims(comparison, section, None if of is None else names[of]))
+
+
+def _decided(row: Measurement, comparison: Comparison) -> Measurement:
+    """A true gain has the interval that decides whether it is one, as its mark has."""
+    gain = comparison.true_gains.get(row.policy) if row.figure == TRUE_GAIN else None
+    return row if gain is None else row._replace(low=gain.low, high=gain.high)
 
 
 @claims_of.register(Comparison)

@@ -10,6 +10,7 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
       unit          decision, or list: what a value is per
       policies      [{name, objective, beta, run, digest, weights, curve, ...}]    who was measured
       measurements  [{policy, seed, split, round, group, figure, mean, se, low, high, n}]    the long table
+                                                 (of a true gain the interval that decides: corrected for all policies)
       gains         {policy: {figure: {difference, low, high, holm_p, ...}}}    over the baseline ("true gain": over μ)
       corrected     {figure: for how many comparisons its gains and their intervals are corrected}
       floor, logging_value                       {mean, low, high}, or null

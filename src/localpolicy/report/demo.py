@@ -9,7 +9,6 @@ from pathlib import Path
 
 from localpolicy.judge.comparison import TRUE_GAIN
 from localpolicy.measure.divergence import MOST_JS
-from localpolicy.measure.estimate import Interval
 from localpolicy.objectives import find
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_words import LARGEST
@@ -35,16 +34,10 @@ def _by_ratio(policy: PolicyInfo) -> bool:
     return objective is not None and objective.weighs_by_ratio
 
 
-def _true_gain(section: Section, policy: str) -> Interval | None:
-    """Its gain over μ with the interval that decides: corrected for all policies of the page, by Holm's steps."""
-    gain = section.gains.get(policy, {}).get(TRUE_GAIN)
-    return None if gain is None else Interval(gain.difference, gain.low, gain.high)
-
-
 def claims(section: Section) -> list[Claim]:
     """The paper's claims, and whether they hold here."""
     improved = [policy for policy in section.policies if _improved(policy)]
-    gains = {policy.name: gain for policy in improved if (gain := _true_gain(section, policy.name))}
+    gains = {policy.name: gain for policy in improved if (gain := section.figure(policy.name, TRUE_GAIN))}
     ordered = sorted(improved, key=lambda policy: -(policy.beta or 0.0))
     moved = [(policy, mean) for policy in ordered if (mean := section.mean(policy.name, "JS")) is not None]
     return [
@@ -82,7 +75,7 @@ def headline(sections: Mapping[str, Section]) -> tuple[str, list[KeyNumber]]:
     for world, section in sections.items():
         order = [policy for policy, _ in _ranked(section, TRUE_GAIN)]
         top, best = order[0], next(filter(_improved, order))
-        gain = _true_gain(section, best.name)
+        gain = section.figure(best.name, TRUE_GAIN)
         signs.append(0 if gain is None else gain.sign)
         shares[world] = section.true_share(best.name) or 0.0
         js = section.mean(best.name, "JS")
@@ -104,8 +97,7 @@ def demo_table(section: Section) -> Table:
     def cell(policy: str, figure: str) -> Cell:
         if figure == "effective_share":
             return Cell(f"{weights[policy][figure]:.0%}" if figure in weights[policy] else NOTHING)
-        gain = figure == TRUE_GAIN
-        interval = _true_gain(section, policy) if gain else section.figure(policy, figure)
+        interval, gain = section.figure(policy, figure), figure == TRUE_GAIN
         text = interval_text(interval, 4 if figure.startswith("true") else 3, signed=gain)
         return Cell(text + ("*" if interval is not None and interval.sign else " ") if gain else text)
 

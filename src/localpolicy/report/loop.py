@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy import __version__
+from localpolicy.judge.comparison import TRUE_GAIN
 from localpolicy.measure.estimate import Measurement
+from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
 from localpolicy.report.table import NOTHING, Table, corrected, interval_text, joined, sentences
@@ -15,7 +17,7 @@ from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round
 
 CHARTED = ("true J", "JS from the round before", "JS", "entropy", "coverage@1", "effective share")
-ENDS = ("true J", "true gain", "JS", "KL", "coverage@1", "entropy")  # of the last round, side by side
+ENDS = ("true J", TRUE_GAIN, "JS", "KL", "coverage@1", "entropy")  # of the last round, side by side
 SHARES = ("effective share", "clipped share")
 SAID = {  # in the verdict, the worst first: of one, of several
     "stopped": ("could not go on", "could not go on"),
@@ -24,8 +26,8 @@ SAID = {  # in the verdict, the worst first: of one, of several
     "no exploration": ("no longer explores", "no longer explore"),
 }
 NEXT = (
-    "Before a policy serves round after round, watch its entropy and coverage: when they fall, its log can no longer "
-    "show what would have been better."
+    "Before a policy serves round after round, watch its entropy: when it falls, its log can no longer show what would "
+    "have been better."
 )
 
 
@@ -81,7 +83,11 @@ def loop_contents(loop: Loop) -> Contents:
             for spec, arm in zip(loop.arms, arms, strict=True)
         ],
         measurements=[
-            *(Measurement.of(arm.name, name, arm.last[name]) for arm in arms for name in ENDS),
+            *(
+                Measurement.of(arm.name, name, arm.gain if name == TRUE_GAIN else arm.last[name])
+                for arm in arms
+                for name in ENDS
+            ),
             # What is drawn round after round, in the order of the charts; before μ there is no round.
             *(
                 row
@@ -90,6 +96,8 @@ def loop_contents(loop: Loop) -> Contents:
                 if row.figure == name and row.seed is None and (row.round or name != "JS from the round before")
             ),
         ],
+        gains={arm.name: {TRUE_GAIN: Paired.around(arm.gain)} for arm in arms},
+        corrected={TRUE_GAIN: len(arms)},
         logging_value=arms[0].rounds[0]["true J"],
         reference="the first logging policy μ, which the world knows exactly",
         claims=[claim for arm in arms for claim in arm.claims()],

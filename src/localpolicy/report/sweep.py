@@ -140,7 +140,7 @@ def _lead(sweep: Sweep, chosen: Pooled) -> Claim:
     if len(chosen.seeds) == 1:
         return Claim(*about, None, claim, f"{text}, with one seed; --seeds 3 or more would tell")
     many = len(sweep.tried)
-    flattered = f"; it is the best of {many} points, so this lead is optimistic" if many > 2 else ""
+    flattered = f"; it is the best of {many} points, so the size of this lead is optimistic" if many > 2 else ""
     seeds = f"95 % interval {lead.low:+.4f} to {lead.high:+.4f}, paired over {len(chosen.seeds)} seeds{flattered}"
     return Claim(*about, lead.low > 0, claim, f"{text}; {seeds}", lead.mean, lead.low, lead.high)
 
