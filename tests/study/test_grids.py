@@ -6,7 +6,8 @@ import pytest
 
 from localpolicy.errors import ConfigError
 from localpolicy.runs.config import Config
-from localpolicy.study.settings import Axis, axes, grid, optuna_search, whole_key
+from localpolicy.study.settings import Axis, axes, grid, whole_key
+from localpolicy.study.sweep import optuna_search
 
 
 def test_a_grid_is_the_cartesian_product():

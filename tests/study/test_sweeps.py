@@ -28,8 +28,8 @@ from localpolicy.report.table import Cell, interval_text
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.measured import Pooled, best_within
-from localpolicy.study.settings import axes, grid, optuna_search
-from localpolicy.study.sweep import sweep
+from localpolicy.study.settings import axes, grid
+from localpolicy.study.sweep import optuna_search, sweep
 from localpolicy.training.train import train
 
 CONFIG = Config.parse(

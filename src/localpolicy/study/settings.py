@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -312,31 +312,3 @@ def whole_key(name: str, objective: type[Objective] | None = None) -> str:
     if key in ("train.seed", "objective.name"):
         raise ConfigError(f"--over {key}: use --seeds or --objective for it.")
     return key
-
-
-def optuna_search(axes: Sequence[Axis], trials: int, trial: Callable[[Point], float]) -> None:
-    """`trial` so many points, one after another (TPE). The same results give the same proposals: it can go on."""
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise ConfigError("--search optuna needs it: pip install 'localpolicy[sweep]'.") from None
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-
-    def propose(proposed: Any) -> float:
-        point = Point(tuple((axis.key, _value(proposed, axis)) for axis in axes))
-        score = trial(point)
-        if score == -math.inf:
-            raise optuna.TrialPruned  # could not be trained: the search goes elsewhere
-        return score
-
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
-    study.optimize(propose, n_trials=trials)
-
-
-def _value(proposed: Any, axis: Axis) -> str:
-    if axis.values:
-        return str(proposed.suggest_categorical(axis.key, list(axis.values)))
-    if axis.whole:
-        return str(proposed.suggest_int(axis.key, int(axis.low), int(axis.high), log=axis.low > 0))
-    # Rates and prices are searched by their size.
-    return f"{proposed.suggest_float(axis.key, axis.low, axis.high, log=axis.low > 0):.3g}"

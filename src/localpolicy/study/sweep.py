@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import new_folder, refuse_foreign, training_lock
 from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled, best_within, over_seeds
-from localpolicy.study.settings import NO_POINT, TRIALS, Point, SweepConfig, axes, corners, grid, optuna_search
+from localpolicy.study.settings import NO_POINT, TRIALS, Axis, Point, SweepConfig, axes, corners, grid
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
@@ -268,3 +268,31 @@ def _refuse_budget(max_js: float, floor: dict[str, Estimate] | None, references:
             f"--max-js: a budget of {max_js:g} is below the noise floor, {least:.4f} between {names} on "
             "validation: even another seed of the logging policy's estimate would exceed it. Raise the budget."
         )
+
+
+def optuna_search(axes: Sequence[Axis], trials: int, trial: Callable[[Point], float]) -> None:
+    """`trial` so many points, one after another (TPE). The same results give the same proposals: it can go on."""
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise ConfigError("--search optuna needs it: pip install 'localpolicy[sweep]'.") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+    def propose(proposed: Any) -> float:
+        point = Point(tuple((axis.key, _value(proposed, axis)) for axis in axes))
+        score = trial(point)
+        if score == -math.inf:
+            raise optuna.TrialPruned  # could not be trained: the search goes elsewhere
+        return score
+
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=0))
+    study.optimize(propose, n_trials=trials)
+
+
+def _value(proposed: Any, axis: Axis) -> str:
+    if axis.values:
+        return str(proposed.suggest_categorical(axis.key, list(axis.values)))
+    if axis.whole:
+        return str(proposed.suggest_int(axis.key, int(axis.low), int(axis.high), log=axis.low > 0))
+    # Rates and prices are searched by their size.
+    return f"{proposed.suggest_float(axis.key, axis.low, axis.high, log=axis.low > 0):.3g}"
