@@ -110,7 +110,7 @@ def test_a_bar_shows_nothing_impossible() -> None:
     section = section_of("", "", [mle])
     (chart,) = lines.segment_charts(section, drawn(section), "s")
     assert {(one["low"], one["high"]) for one in chart.spec["datasets"]["values"]} == {(0.0, 1.0)}
-    assert all("[−0.0600, 1.2100]" in one["value_text"] for one in chart.spec["datasets"]["values"])
+    assert all("[-0.0600, 1.2100]" in one["value_text"] for one in chart.spec["datasets"]["values"])
     point = dots.frontier(section, drawn(section), "f").spec["datasets"]["points"][0]
     assert [point[end] for end in ("x_low", "x_high", "y_low", "y_high")] == [0.0, 0.4, 0.0, 1.0]
 
@@ -257,7 +257,7 @@ def test_the_stages_of_a_closed_form_have_charts_of_their_own() -> None:
     ]  # fmt: skip
     assert [one["epoch"] for one in charts[2].spec["datasets"]["values"] if one["kept"]] == [1]
     assert len({chart.identity for chart in charts}) == 3
-    assert charts[2].numbers.plain() == [["1", "−0.3000"], ["2", "−0.4000"]]
+    assert charts[2].numbers.plain() == [["1", "-0.3000"], ["2", "-0.4000"]]
 
 
 def test_validations_within_an_epoch_are_points_of_their_own_and_one_was_kept() -> None:
@@ -362,7 +362,7 @@ def test_places_give_four_figures(values: list[float | None], expected: int) -> 
 
 
 def test_numbers_as_people_write_them() -> None:
-    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["−0.50", "0.00", "12,345.7", "—"]
+    assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["-0.50", "0.00", "12,345.7", "—"]
     assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "—"]
     assert interval_text(Interval.of(0.5, 0.01), 3) == "0.500 ± 0.020"
     assert range_text(Interval(0.5, 0.4, 0.8), 2) == "[0.40, 0.80]"

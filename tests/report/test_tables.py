@@ -51,7 +51,7 @@ def test_html_names_its_rows_and_columns():
 def test_terminal_and_numbers():
     assert TABLE.plain() == [["lpi_rl", "0.31†**"], ["a|b", "0.3"]]
     assert fixed(None) == fixed(float("nan")) == "—"
-    assert (fixed(-0.25, 2), fixed(0.25, 2, signed=True), fixed(-0.001, 2, signed=True)) == ("−0.25", "+0.25", "0.00")
+    assert (fixed(-0.25, 2), fixed(0.25, 2, signed=True), fixed(-0.001, 2, signed=True)) == ("-0.25", "+0.25", "0.00")
 
 
 def test_a_plus_minus_is_half_a_95_percent_interval_wherever_it_stands():

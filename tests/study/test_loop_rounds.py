@@ -325,7 +325,7 @@ def test_gains_at_the_end_are_decided_together():
     assert held == [None, True, None]
     assert not [sign for arm in found.trajectories for sign in arm.symptoms if sign.kind == "loses"]
     ends = loop_tables(found)[1]
-    assert [row[1] for row in ends.plain()] == ["+0.2100 ± 0.2241", "+0.2800 ± 0.2394", "−0.2050 ± 0.2241"]
+    assert [row[1] for row in ends.plain()] == ["+0.2100 ± 0.2241", "+0.2800 ± 0.2394", "-0.2050 ± 0.2241"]
     assert "Those of gains: 95 %, corrected for 3 comparisons (Holm)." in ends.note
     section = loop_contents(found).sections[0]
     assert {name: section.figure(name, "true gain") for name in arms} == found.gains, "the page shows the same"

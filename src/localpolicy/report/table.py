@@ -232,11 +232,11 @@ def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
 
 
 def fixed(value: float | None, digits: int = 4, *, signed: bool = False) -> str:
-    """1,234.5 with a true minus sign; what rounds to zero has no sign."""
+    """1,234.5; what rounds to zero has no sign."""
     if not known(value):
         return NOTHING
     text = f"{abs(value):,.{digits}f}"
-    sign = "−" if value < 0 else "+" if signed else ""
+    sign = "-" if value < 0 else "+" if signed else ""
     return f"{sign}{text}" if float(text.replace(",", "")) else text
 
 
