@@ -198,7 +198,7 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert "its lower end must be above 0" in value.because, "no worse is no reason to deploy"
     assert found.question.kind == "value" and found.days is None
     said = found.to_dict()
-    assert (said["decided_by"], said["metric"]) == ("value", "all.nDCG@20"), "the metric was only looked at"
+    assert (said["decided_by"], said["metric"]) == ("value", "reward-weighted.nDCG@20"), "the metric was only looked at"
     assert "Decided by: value (estimated reward per decision)." in gate_table(found).note
     facts = gate_contents(found).sections[0].facts
     assert facts["decided by"] == "value (estimated reward per decision)"

@@ -21,7 +21,7 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
 
     def asked(gain: float, *, late: bool) -> Claim | None:
         logp = {"mle": popularity + gain + noise, "another": popularity - 1}
-        scores = SimpleNamespace(logp_reference=logp, sequence=np.arange(50))
+        scores = SimpleNamespace(logp_reference=logp, sequence=np.arange(50), events=["click"])
         config = SimpleNamespace(train=SimpleNamespace(epochs=9))
         run = SimpleNamespace(manifest={"epochs": 6}, config=config, out_of_time=late)
         return training_check(SimpleNamespace(scores=scores), popularity, {"mle": run}, RULES)

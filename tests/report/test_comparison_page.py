@@ -13,6 +13,7 @@ from page_tree import cells, parse, specs
 from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
+from localpolicy.measure.summary import answered, segments
 from localpolicy.report.comparison import comparison_section, write_comparison
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
@@ -76,14 +77,17 @@ def test_a_policy_is_called_by_its_new_name_everywhere(comparison):
 
 
 def test_segments_add_up_to_the_whole(comparison, section):
+    assert comparison.ranked == "reward-weighted.nDCG@20", "so each part counts as much as it earned"
+    scores = comparison.evaluations[0].scores
+    masks = segments(scores, comparison.evaluations[0].counts)
+    earned = {label: (scores.reward * answered(scores))[here].sum() for label, here in masks.items()}
     for policy in section.policies:
         for kind in (("history",), ("popularity",), ("repeat", "new")):
             mine = [part for part in section.segments if part.policy == policy.name]
             parts = [part for part in mine if part.group.split()[0] in kind]
-            total = sum(part.n for part in parts)
-            mean = sum(part.n * part.mean for part in parts) / total
+            mean = sum(earned[part.group] * part.mean for part in parts) / sum(earned[part.group] for part in parts)
             figure = comparison[policy.name].estimate(comparison.ranked)
-            assert total == figure.n
+            assert sum(part.n for part in parts) == figure.n
             assert mean == pytest.approx(figure.mean)
 
 

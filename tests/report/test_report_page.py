@@ -84,9 +84,9 @@ def test_without_the_extra_it_says_what_to_install(
 
 def shown(cell: Element) -> float:
     """The number that a reader sees."""
-    text = re.match(r"−?[\d,.]+", cell.text)
+    text = re.match(r"-?[\d,.]+", cell.text)
     assert text is not None, cell.text
-    return float(text[0].replace("−", "-").replace(",", ""))
+    return float(text[0].replace(",", ""))
 
 
 def decimals(cell: Element) -> int:

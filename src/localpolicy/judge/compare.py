@@ -116,7 +116,7 @@ def compare(
     group, _, name = evaluations[0].main.rpartition(".")
     main = f"{group}.{name if name in tested else tested[0]}" if group else name
     if not columns and main not in chosen:
-        chosen.append(main)  # of everything taken, where no paid event has enough sequences
+        chosen.append(main)  # of all that was taken, where it holds several events
     return Comparison(
         evaluations, chosen, events, prepared, candidates, references, baseline, pairs,
         notes=(*bench.notes(candidates, references, evaluations[0]), *chosen_by),

@@ -104,7 +104,7 @@ class Comparison(Result):
     @property
     def ranked(self) -> str:
         """The column that policies are ranked by, where the value does not decide."""
-        return deciding_figure(self.evaluations[0], self.columns)[0]
+        return deciding_figure(self.evaluations[0], self.columns)
 
     @property
     def main(self) -> str:

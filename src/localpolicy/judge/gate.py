@@ -79,7 +79,7 @@ def gate(
     estimates = [bench.likeliest(each) for each in references if each.run is not None and each.run.started]
     evaluation, deployed = bench.measured(candidate, estimates), None if old is None else bench.measured(old)
     question = _asked(prepared, split, candidate, old, rules)
-    metric, chosen_because = deciding_metric(evaluation, rules)
+    metric = deciding_metric(evaluation, rules)
     taken = {each.origin.objective for each in (candidate, *references[:1])}
     beside = bench.simple(but=taken) if rules.baselines else []
     baselines = [bench.measured(each) for each in beside]
@@ -116,7 +116,7 @@ def gate(
         checks.append(reference_fit_check(evaluation, popular, prepared.n_items, rules))
     trained = {each.name: each.run for each in estimates if each.run is not None and rules.reference_fit}
     training = training_check(evaluation, popular, trained, rules)
-    notes = [*bench.notes([candidate], references, evaluation), *([] if decides else chosen_because)]
+    notes = bench.notes([candidate], references, evaluation)
     made = {} if candidate.run is None else candidate.run.manifest
     return Gate(
         without_grounds(checks, prepared, training, question), evaluation, deployed, rules, metric,
@@ -178,14 +178,11 @@ def log_days(data: Prepared) -> float | None:
     return span if span > 0 else None
 
 
-def deciding_metric(evaluation: Evaluation, rules: GateRules) -> tuple[str, list[str]]:
-    """The figure that must gain where ranks decide, as asked or as the log's rewards say; and why it is that one."""
+def deciding_metric(evaluation: Evaluation, rules: GateRules) -> str:
+    """The figure that must gain where ranks decide, as asked or as the log's rewards say."""
     if rules.metric is None:
-        figure, few = deciding_figure(evaluation, least=rules.min_sequences)
-        told = ", ".join(f"only {count} sequences with {event}" for event, count in few.items())
-        why = f"{told}: too few for a verdict (least: {rules.min_sequences}), so {figure} decides"
-        return figure, [why] if few else []
+        return deciding_figure(evaluation)
     if rules.metric.rpartition(".")[0] not in evaluation.metrics and rules.metric not in (LIKED, AGREEMENT):
         known = [f"{each}.nDCG@20" for each in evaluation.metrics]
         raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")
-    return rules.metric, []
+    return rules.metric

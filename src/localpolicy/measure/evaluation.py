@@ -15,14 +15,12 @@ import pyarrow.parquet as pq
 
 from localpolicy.measure.divergence import Divergence, over_references, two_digits
 from localpolicy.measure.estimate import (
-    LEAST,
     Estimate,
     Interval,
     Measurement,
     as_json,
     group_and_figure,
     mean_estimate,
-    sequences_of,
 )
 from localpolicy.measure.metrics import AT_20
 from localpolicy.measure.off_policy import INTERVAL, OffPolicy
@@ -130,7 +128,7 @@ class Evaluation(Result):
     @property
     def main(self) -> str:
         """The figure that decides."""
-        return deciding_figure(self)[0]
+        return deciding_figure(self)
 
     def summary(self) -> str:
         """What it is, and its main figures."""
@@ -239,29 +237,21 @@ class Evaluation(Result):
                 pq.write_table(table, partial)
 
 
-def deciding_figure(
-    evaluation: Evaluation, columns: Sequence[str] = (), *, least: int = LEAST
-) -> tuple[str, dict[str, int]]:
-    """The figure that policies are judged by, and in how many sequences the better paid events are, which are too few.
+def deciding_figure(evaluation: Evaluation, columns: Sequence[str] = ()) -> str:
+    """The figure that policies are judged by.
 
-    On ratings it is how well what is ranked first was liked. Else it is nDCG@20: of all events weighted by their
-    rewards, where these differ; of the paid event that at least `least` sequences hold; or of everything taken. Where
-    `columns` were asked for it is one of them: that figure, else the first nDCG that has positions.
+    On ratings it is how well what is ranked first was liked. Else it is nDCG@20 of all that was taken, weighted by
+    rewards where these differ. Where `columns` were asked for it is one of them: that figure, else the first nDCG that
+    has positions.
     """
     if LIKED in evaluation.rewards and (not columns or LIKED in columns):
-        return LIKED, {}
-    measured, few = groups(evaluation.scores), dict[str, int]()
-    weighted = (WEIGHTED,) if WEIGHTED in evaluation.metrics else ()
-    measured |= dict.fromkeys(weighted, measured["all"])
-    for event in (*weighted, *(event for event in evaluation.events if event in measured), "all"):
-        count = sequences_of(evaluation.scores.sequence[measured[event]])
-        if count >= least or event == "all":
-            break
-        few[event] = count
-    metrics = evaluation.metrics[event]
-    figure = f"{event}.{'nDCG@20' if 'nDCG@20' in metrics else next(iter(metrics))}"
+        return LIKED
+    taken = [event for event in evaluation.events if event in evaluation.metrics]
+    group = WEIGHTED if WEIGHTED in evaluation.metrics else taken[0] if len(taken) == 1 else "all"
+    metrics = evaluation.metrics[group]
+    figure = f"{group}.{'nDCG@20' if 'nDCG@20' in metrics else next(iter(metrics))}"
     if columns and figure not in columns:
         filled = [column for column in columns if evaluation.estimate(column).n]
         ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
-        return (ranked or filled or list(columns))[0], {}
-    return figure, few
+        return (ranked or filled or list(columns))[0]
+    return figure

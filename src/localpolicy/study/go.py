@@ -52,7 +52,6 @@ from localpolicy.study.jobs import Job, train_all
 
 LOG = logging.getLogger(__name__)
 NOTHING = "nothing to decide"
-RANKED = "all.nDCG@20"  # what models are ranked by where nothing is decided
 CHOSEN = {  # how β was found, in words
     "given": "as given",
     "spread": "set to the spread of the critic's advantages",
@@ -86,16 +85,17 @@ class GoResult(Result):
         """The answer as one says it to somebody who decides."""
         if self.verdict is not None:
             return self.verdict.sentence
-        listed = ", ".join(f"{each.name} {each.estimate(RANKED).mean:.4f}" for each in self.ranked)
+        figure = self.comparison.ranked
+        listed = ", ".join(f"{each.name} {each.estimate(figure).mean:.4f}" for each in self.ranked)
         return (
             "Nothing to decide: all events are worth the same, so no policy can earn more than another. Models ranked "
-            f"by how high they place what people took ({RANKED}): {listed}."
+            f"by how high they place what people took ({figure}): {listed}."
         )
 
     @property
     def ranked(self) -> list[Evaluation]:
         """The models by how high they place what people took, the best first."""
-        return sorted(self.comparison.evaluations, key=lambda each: -each.estimate(RANKED).mean)
+        return [self.comparison[name] for name in self.comparison.order(self.comparison.ranked)]
 
     @property
     def said(self) -> str | None:
