@@ -44,7 +44,7 @@ _HOMES = {
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.report.demo": ("demo",),
-    "localpolicy.report.doctor": ("doctor",),
+    "localpolicy.serving.doctor": ("doctor",),
     "localpolicy.report.paper": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.extend": ("extend",),
@@ -97,7 +97,6 @@ if TYPE_CHECKING:
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.report.demo import demo as demo
-    from localpolicy.report.doctor import doctor as doctor
     from localpolicy.report.paper import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
@@ -107,6 +106,7 @@ if TYPE_CHECKING:
     from localpolicy.serving import rollout as rollout
     from localpolicy.serving.audit import Audit as Audit
     from localpolicy.serving.audit import audit as audit
+    from localpolicy.serving.doctor import doctor as doctor
     from localpolicy.serving.erase import erase as erase
     from localpolicy.serving.export import export as export
     from localpolicy.serving.recommend import recommend as recommend

@@ -18,7 +18,7 @@ from small_logs import write_small
 from localpolicy.cli.main import VERBS, main
 from localpolicy.cli.output import UNREAD
 from localpolicy.errors import DataError
-from localpolicy.report.doctor import EXTRAS, REQUIRED
+from localpolicy.serving.doctor import EXTRAS, REQUIRED
 from localpolicy.serving.recommend import recommend
 
 

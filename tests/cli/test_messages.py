@@ -26,7 +26,7 @@ def silence():
 def test_people_get_the_message_alone(capsys):
     show_messages()
     show_messages()  # again: no line twice
-    logging.getLogger("localpolicy.study.jobs").info("%s: trained", "one")
+    logging.getLogger("localpolicy.training.jobs").info("%s: trained", "one")
     logging.getLogger("localpolicy.data.splits").warning("too few")
     logging.getLogger("localpolicy.cli.main").error("no such run")
     found = capsys.readouterr()

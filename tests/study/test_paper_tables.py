@@ -231,7 +231,7 @@ def test_a_policy_that_cannot_be_trained_is_named(made, tmp_path, monkeypatch):
             raise TrainingError("step 3: the term 'policy' is nan.")
         return training(data, run, config, **how)
 
-    monkeypatch.setattr("localpolicy.study.jobs.training", diverging)
+    monkeypatch.setattr("localpolicy.training.jobs.training", diverging)
     recipe = replace(RECIPE, policies=("pg", "reward_weighted", "lpi_rl"), seeds=1)
     table = table3(data, study(data, tmp_path / "out"), recipe)
     assert [row.key for row in table.rows] == ["reward_weighted", "lpi_rl"]

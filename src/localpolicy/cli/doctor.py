@@ -13,8 +13,8 @@ from localpolicy.cli.output import show_table
 
 def doctor() -> None:
     """Versions, devices and extras: what is found, what is missing and how to get it."""
-    from localpolicy.report.doctor import HEADS
-    from localpolicy.report.doctor import doctor as look
+    from localpolicy.serving.doctor import HEADS
+    from localpolicy.serving.doctor import doctor as look
 
     found = look()
     show_table("localpolicy on this machine", HEADS, found.rows)

@@ -29,9 +29,9 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.processes import in_processes
-from localpolicy.study.jobs import Job, refuse_other, refuse_unlike, train_job
 from localpolicy.study.measured import SPLITS, Measured, measure_arm
 from localpolicy.study.settings import Point
+from localpolicy.training.jobs import Job, refuse_other, refuse_unlike, train_job
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)

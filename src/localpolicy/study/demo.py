@@ -20,8 +20,8 @@ from localpolicy.judge.comparison import Comparison
 from localpolicy.runs.config import PLAIN_TRAINING, Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
-from localpolicy.study.jobs import Job, train_all
 from localpolicy.study.settings import ITEMS
+from localpolicy.training.jobs import Job, train_all
 
 REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another seed
 

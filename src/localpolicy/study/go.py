@@ -48,7 +48,7 @@ from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lo
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go_commands import IMPROVED, Asked, tell, write_commands
 from localpolicy.study.go_plan import TRAINING_SHARE, Clock, Plan, affordable, judging_seconds, plan, prepare_log
-from localpolicy.study.jobs import Job, train_all
+from localpolicy.training.jobs import Job, train_all
 
 LOG = logging.getLogger(__name__)
 NOTHING = "nothing to decide"

@@ -40,10 +40,10 @@ from localpolicy.simulation import write_prepared
 from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import WORLDS
 from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
-from localpolicy.study.jobs import Job, refuse_other, train_job
 from localpolicy.study.settings import LoopConfig, LoopOptions
 from localpolicy.study.trajectory import Loop
 from localpolicy.training.checks import check_data
+from localpolicy.training.jobs import Job, refuse_other, train_job
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from localpolicy.errors import RunError, Stopped, TrainingError
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.processes import in_processes
-from localpolicy.study.jobs import Job, train_all, train_job
+from localpolicy.training.jobs import Job, train_all, train_job
 from localpolicy.training.trainer import Trainer
 
 
@@ -36,7 +36,7 @@ def test_a_diverged_run_does_not_lose_the_others(small, tmp_path):
 def test_a_finished_run_of_other_settings_is_refused(small, tmp_path, messages):
     train_all(jobs(small, tmp_path, one=config()), processes=1)
     train_all(jobs(small, tmp_path, one=config()), processes=1, label="again: ")
-    assert messages("localpolicy.study.jobs")[-1] == "again: one: done before"
+    assert messages("localpolicy.training.jobs")[-1] == "again: one: done before"
     with pytest.raises(RunError, match=r"another \w+\.\w+ \("):
         train_all(jobs(small, tmp_path, one=config(seed=4)), processes=1)
 
@@ -72,6 +72,6 @@ def test_a_stopped_training_says_how_to_go_on_with_all(small, tmp_path, monkeypa
     def stopped(*given, **options):
         raise Stopped("stopped after step 4, as asked. Go on with --resume: somewhere")
 
-    monkeypatch.setattr("localpolicy.study.jobs.training", stopped)
+    monkeypatch.setattr("localpolicy.training.jobs.training", stopped)
     with pytest.raises(Stopped, match=r"^stopped, as asked\. What was done is saved: the same command goes on"):
         train_all(jobs(small, tmp_path, one=config()), processes=1)
