@@ -90,6 +90,7 @@ class Batch:
     owner: Tensor | None = None  # [B] the sequence that each history is part of; None: each is one
     following: Following | None = None  # what their sequences earned after these histories; None: each is one
     ends_only: bool = False  # each sequence's last position alone is scored, so other tokens are not read
+    meetings: bool = False  # first meetings are credited: of the items, those that came before are not open
     whole: bool = False  # every token is a position: scored = 0 … M - 1
     block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
     bounds: tuple[Tensor, Tensor] | None = None  # where each row's tokens begin and end, where that is known already
@@ -169,6 +170,7 @@ class Reads(NamedTuple):
     policy: bool = True  # False: a critic alone, in a network of its own
     teacher: bool = False  # the run at `logging` is a policy to imitate, not an estimate of μ
     beta: float | None = None  # the teacher's dial
+    meetings: bool = False  # first meetings are credited (see `data.first_meetings`)
 
 
 @dataclass(frozen=True)

@@ -394,7 +394,7 @@ PROCESS = {"gamma": 0.5, "target": None, "advantage": "td", "negatives": 10}
 
 
 @pytest.mark.parametrize(("recorded", "expected"), [
-    ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS}, LPI()),
+    ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS}, LPI(gamma=0.5)),
     ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS, "target": "expected", "gamma": 0.9}, LPI(gamma=0.9)),
     ({"name": "lpi_cb", "improve": "closed", **BOTH, "advantage": "direct", "critics": 5}, LPIBandit(critics=5)),
     ({"name": "lpi_rl", "improve": "weighted", **BOTH, **PROCESS}, LPIWeighted(beta=1, cap=20, target="max")),

@@ -72,4 +72,4 @@ def test_on_an_interaction_log_a_critic_starts_at_zero(tmp_path):
     run = trained(data, tmp_path / "run", rate=1e-9)
     assert all(line["epoch"] > 0 for line in run.metrics() if line["stage"] == "critic-1")
     policy = run.policy()
-    assert policy.network.head("q").detach().bias.abs().max() < 1e-6
+    assert policy.network.head(policy.network.critic).detach().bias.abs().max() < 1e-6

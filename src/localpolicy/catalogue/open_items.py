@@ -1,5 +1,7 @@
 """What could be chosen at a position: the items that its filter allows, less those placed above it in the same list.
 
+Where positions are first meetings (see `data.first_meetings`), it is what the window did not hold before.
+
 A logged propensity is the probability among these *open* items: lists are drawn without replacement, and filters act
 before the draw. Whoever compares a policy with it must ask the policy the same question,
 
@@ -38,11 +40,12 @@ class OpenItems:
     @classmethod
     def of(cls, batch: Batch) -> OpenItems | None:
         """At the batch's positions; None where its log has neither lists nor filters, so that all items are open."""
-        if batch.context is None and batch.filter is None:
+        if batch.context is None and batch.filter is None and not batch.meetings:
             return None
         at = batch.scored
         none = torch.full_like(at, NO_FILTER)
         above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
+        above = batch.column[at] if batch.meetings else above
         number = none if batch.filter is None else batch.filter[at].long()
         return cls(batch.item, at, above, number, batch.filters)
 

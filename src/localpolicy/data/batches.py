@@ -18,10 +18,12 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.config import WindowConfig
+from localpolicy.data.first_meetings import met_before, until_met_again
 from localpolicy.data.store import CONTEXT, Prepared, Split
 from localpolicy.settings import AUTO
 from localpolicy.types import START, Batch, Following, ItemFilters
 
+NO_POSITION = 256  # an event that no log has
 QUANTILE, LONGEST = 0.99, 200  # of the training sequences' lengths
 
 
@@ -61,6 +63,7 @@ class Windows:
             self.examined = torch.from_numpy(places.examined).float().to(device)
         self.one_reward = data.one_reward
         self.chosen: Tensor | None = None  # of all sequences; None: all
+        self.meetings = False  # whether first meetings are credited
 
     def __len__(self) -> int:
         return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
@@ -78,6 +81,30 @@ class Windows:
         part.__dict__.pop("positions", None)
         part.chosen = chosen.nonzero().squeeze(1)
         return part
+
+    @property
+    def history_of_rows(self) -> Tensor:
+        """The number of each row's history: [E]."""
+        count = torch.arange(len(self.offsets) - 1, device=self.device)
+        return torch.repeat_interleave(count, self.offsets.diff())
+
+    def of_first_meetings(self, *, repeats: bool = False) -> Windows:
+        """The same, each first meeting credited with all that came of it (see `data.first_meetings`).
+
+        Repeats are no positions then; or, with `repeats`, positions that earned the mean of all first meetings.
+        """
+        meetings, item, event, reward = copy(self), *(self.arrays[name] for name in ("item", "event", "reward"))
+        meetings.__dict__.pop("positions", None)
+        history = self.history_of_rows
+        again = met_before(history, item)
+        earned = until_met_again(history, item, event, reward)
+        mean = earned[~again].mean() if repeats else earned.new_zeros(())
+        meetings.meetings = True
+        meetings.arrays = {**self.arrays, "reward": torch.where(again, mean, earned).to(reward.dtype)}
+        if not repeats:
+            meetings.context = NO_POSITION
+            meetings.arrays |= {"event": event.short().masked_fill(again, NO_POSITION), "past_event": event}
+        return meetings
 
     def _numbers(self, index: Tensor) -> Tensor:
         """The split's indices of these histories of the part."""
@@ -163,6 +190,7 @@ class Windows:
             examined=examined,
             filter=None if number is None else number[index],
             filters=self.filters,
+            meetings=self.meetings,
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:

@@ -34,7 +34,9 @@ from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
+from localpolicy.data.first_meetings import until_met_again
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.bench import CHOSEN_OTHERWISE, Bench
 from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, Outcome, check, unjudged
@@ -106,23 +108,12 @@ def choices_of(name: str, scores: Scores) -> Choices:
     rows, first = np.ones(len(reward), dtype=bool), scores.logp_unseen is not None
     if scores.logp_unseen is not None:
         rows, logp, by_reference = ~scores.repeat, scores.logp_unseen, scores.logp_unseen_reference
-        reward = until_met_again(scores.sequence, scores.item, scores.event, reward)
+        columns = (torch.from_numpy(each) for each in (scores.sequence, scores.item, scores.event, reward))
+        reward = until_met_again(*columns).numpy()
     answered = np.array([event != NO_ANSWER for event in scores.events], dtype=float)[scores.event[rows]]
     ranks = scores.metric(RANKS)[rows] * answered / max(float(answered.mean()) if len(answered) else 0.0, SMALL)
     known = {name: each[rows].astype(np.float64) for name, each in by_reference.items()}
     return Choices(name, logp[rows].astype(np.float64), known, reward[rows], ranks, scores.sequence[rows], first)
-
-
-def until_met_again(sequence: np.ndarray, item: np.ndarray, event: np.ndarray, reward: np.ndarray) -> np.ndarray:
-    """What a sequence earned with an item from its first row until the next one of the same event: [n], at all rows."""
-    pair = np.unique(np.stack([sequence, item]), axis=1, return_inverse=True)[1].ravel()
-    order = np.argsort(pair, kind="stable")
-    begins = np.flatnonzero(np.diff(pair[order], prepend=-1))
-    group = pair[order]  # numbered from 0 in this order
-    meetings = np.cumsum(event[order] == event[order][begins][group])
-    first = meetings == meetings[begins][group]
-    earned = np.bincount(group, weights=reward[order] * first)
-    return np.asarray(earned[pair], dtype=np.float64)
 
 
 def weights(choices: Choices, logp_log: np.ndarray) -> np.ndarray:
@@ -278,7 +269,7 @@ def by_answers(
 
     The rows are both figures of all of them, where this log says them.
     """
-    unseen = bench.data.kind == "interactions"
+    unseen = bench.data.kind == "interactions"  # as `by_meetings`: here kinds of action differ in reward
     asked = partial(bench.measured, unseen=unseen)
     mine = asked(new, estimates)
     pair = bench.like_with_like(new, old, (mine, asked(old)), unseen=unseen)

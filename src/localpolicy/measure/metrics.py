@@ -54,6 +54,14 @@ def question_of(data: Prepared, split: str = "test") -> Question:
     return Question("rewards", "kinds of action differ in reward, and no propensities were logged")
 
 
+def by_meetings(data: Prepared) -> bool:
+    """Whether what counts is the first time that a sequence meets an item, with all that it earned by it.
+
+    So it is in logs of actions, such as views and purchases: what follows a view comes whatever is shown.
+    """
+    return data.kind == "interactions" and question_of(data).kind == "rewards"
+
+
 def reward_ranges(data: Prepared) -> dict[str, tuple[float, float]]:
     """The smallest and the largest reward of each event that a policy chose."""
     ranges: dict[str, tuple[float, float]] = {}

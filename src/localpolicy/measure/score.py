@@ -22,6 +22,7 @@ from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
+from localpolicy.data.first_meetings import met_before
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.summary import Scores
@@ -36,16 +37,6 @@ class Scorer(Protocol):
 
     def logits(self, batch: Batch) -> Logits:
         """Unnormalised log-probabilities at the batch's positions."""
-
-
-def repeats(offsets: Tensor, item: Tensor) -> Tensor:
-    """Whether each event's item came earlier in its sequence: [E]."""
-    sequence = torch.repeat_interleave(torch.arange(len(offsets) - 1, device=item.device), offsets.diff())
-    key = sequence * (int(item.max()) + 1 if len(item) else 1) + item.long()
-    order = torch.argsort(key, stable=True)
-    again = torch.zeros_like(key, dtype=torch.bool)
-    again[order[1:]] = key[order[1:]] == key[order[:-1]]
-    return again
 
 
 def seen_pairs(windows: Windows, window: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +90,7 @@ def score(
         "lists": lists,
         **({"list_reward": "whole"} if windows.one_reward else {}),
     }
-    again = repeats(windows.offsets, windows.arrays["item"])
+    again = met_before(windows.history_of_rows, windows.arrays["item"])
     scratch, shown = Scratch(), np.zeros(0, np.int64)
     columns: defaultdict[str, list[np.ndarray]] = defaultdict(list)
     with progress(description, len(windows)) as advance:

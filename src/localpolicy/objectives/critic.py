@@ -56,11 +56,15 @@ class Critic(Objective):
     kind: Literal["reward", "q"] = Field("q", description="r̂(x,a), or Q_μ(x,a)")
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
     logging: str = Field(description="the folder of μ̂")
+    meetings: bool = Field(False, description="of first meetings, each with all that came of it")
 
     def reads(self) -> Reads:
         """Q at the taken action, and its mean under μ̂ at the next context."""
         fields = {"q_fit"} | ({"next_value"} if self.kind == "q" else set())
-        return Reads(frozenset(fields), self.kind, self.gamma, "expected", logging=self.logging, policy=False)
+        return Reads(
+            frozenset(fields), self.kind, self.gamma, "expected", logging=self.logging, policy=False,
+            meetings=self.meetings,
+        )  # fmt: skip
 
     def terms(self, readout: Readout) -> Terms:
         """e² (Q(x,a) - (r/e + γ Σ_a μ̂(a|x') Q(x',a)))², and r/e alone for r̂ and at a sequence's end."""

@@ -4,6 +4,11 @@
 networks of their own, fitted one after another. The two objectives differ in the critic alone: r̂(x,a) in a bandit,
 Q(x,a) otherwise; with γ = 0 they are equal. The paper's own way to this policy is in `lpi_weighted`.
 
+On a log of actions, such as views and purchases, a purchase follows the view of the same product whatever is shown. Row
+by row, a critic learns that what was just viewed is bought, and the policy shows it again, which earns nothing. So the
+critics learn from first meetings there, each credited with all that came of the item (see `data.first_meetings`): the
+choices that the gate judges by.
+
 Departures from the paper: the critic estimates Q_μ, starts from μ̂'s weights, and is multiplied by its held-out
 calibration; β is chosen on held-out sequences unless it is given (see `training.closed` and `training.choice`).
 """
@@ -11,7 +16,7 @@ calibration; β is chosen on held-out sequences unless it is given (see `trainin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
@@ -22,6 +27,7 @@ from localpolicy.types import Reads
 
 CRITIC_DROPOUT = 0.3
 REPEATED = 10.0  # the cap where one visitor meets many choices
+DISCOUNT = 0.5  # γ
 FAR = 0.3  # JS from μ̂
 AGAIN = 0.05  # JS from μ̂ where that is an improved policy, so that one round follows another
 DIAL = ("beta", "max_js", "calibrate_critic", "cap")  # settings that read the same networks in another way
@@ -54,11 +60,22 @@ class ClosedForm(Objective):
     cap: float | None = Field(
         None, gt=0, description="largest exp(A/β) (default: 10 for lpi_rl, none for lpi_cb)"
     )  # fmt: skip
+    credit: Literal["rows", "meetings"] | None = Field(
+        None, description="what the critics credit: 'rows', each action with its own reward; 'meetings', the first "
+        "time that a sequence meets an item, with all that it then earned by it (default: meetings on logs of actions "
+        "without propensities whose kinds differ in reward, rows on others)"
+    )  # fmt: skip
 
     def model_post_init(self, context: object) -> None:
         """A cap that leaves nothing to prefer is a mistake."""
         if self.cap is not None and self.cap <= 1:
             raise ConfigError(f"objective.cap: the closed form needs a cap above 1, got {self.cap:g}.")
+
+    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> Self:
+        """First meetings are credited where they are what the gate judges by, unless it was said otherwise."""
+        if self.credit is not None or meetings is None:
+            return self
+        return self.model_copy(update={"credit": "meetings" if meetings else "rows"})
 
     def fit(self, fitting: Fitting) -> Any:
         """μ̂ first; then the critics, each from μ̂'s weights; together they are the policy."""
@@ -112,27 +129,55 @@ class LPIBandit(ClosedForm):
 
     def critic_objective(self, logging: str) -> Critic:
         """(r̂(x,a) - r)²."""
-        return Critic(kind="reward", gamma=0.0, logging=logging)
+        return Critic(kind="reward", gamma=0.0, logging=logging, meetings=self.credit == "meetings")
 
     def reads(self) -> Reads:
         """What its stages read."""
-        return Reads(frozenset({"q_fit", "logp_logging"}), "reward", logging=self.logging)
+        fields = frozenset({"q_fit", "logp_logging"})
+        return Reads(fields, "reward", logging=self.logging, meetings=self.credit == "meetings")
 
 
 class LPI(ClosedForm):
     """Local policy improvement in a Markov decision process."""
 
     name = "lpi_rl"
-    gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
+    gamma: float | None = Field(
+        None, ge=0, lt=1, description="γ: discount of later rewards (default: 0.5; 0 where first meetings are credited)"
+    )
+
+    def model_post_init(self, context: object) -> None:
+        """What first meetings earned is counted whole."""
+        super().model_post_init(context)
+        if self.credit == "meetings" and self.gamma:
+            raise ConfigError(
+                "objective.gamma: a first meeting is credited with all that came of it, undiscounted. Leave gamma out, "
+                "or set objective.credit=rows."
+            )
+
+    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> Self:
+        """With γ as it follows from the credit; where γ is given and no credit, rows are meant."""
+        rows = self.gamma is not None and meetings is not None
+        chosen = super().resolved(propensities=propensities, meetings=False if rows else meetings)
+        return chosen.model_copy(update={"gamma": chosen.discount})
+
+    @property
+    def discount(self) -> float:
+        """γ."""
+        if self.gamma is not None:
+            return self.gamma
+        return 0.0 if self.credit == "meetings" else DISCOUNT
 
     def critic_objective(self, logging: str) -> Critic:
-        """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²."""
-        return Critic(kind="q", gamma=self.gamma, logging=logging)
+        """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²; of first meetings (r̂(x,a) - R)², R being all that came of the item."""
+        if self.credit == "meetings":
+            return Critic(kind="reward", gamma=0.0, logging=logging, meetings=True)
+        return Critic(kind="q", gamma=self.discount, logging=logging)
 
     def reads(self) -> Reads:
         """What its stages read."""
         fields = frozenset({"q_fit", "next_value", "logp_logging"})
-        return Reads(fields, "q", self.gamma, "expected", logging=self.logging)
+        meetings = self.credit == "meetings"
+        return Reads(fields, "q", self.discount, "expected", logging=self.logging, meetings=meetings)
 
     def ceiling(self, *, again: bool) -> float | None:
         """0.15 unless one is set: β is chosen by values in μ's contexts, and a policy far from μ meets others."""

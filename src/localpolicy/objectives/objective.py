@@ -56,8 +56,11 @@ class Objective(Settings):
         if "capturable" not in cls.__dict__:
             cls.capturable = False
 
-    def resolved(self, *, propensities: bool) -> Objective:
-        """The same with every default that depends on the log filled in: does it state propensities?"""
+    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> Objective:
+        """The same with every default that depends on the log filled in.
+
+        Does it state propensities? Are first meetings what it is judged by (None: leave that as it is)?
+        """
         return self
 
     def reads(self) -> Reads:

@@ -169,6 +169,7 @@ class Recipe:
         fixed = [f"train.seed={seed}", f"train.device={self.device}"]
         if objective in OURS:  # at the paper's size: tied heads, early stopping, our own rule for epoch and β
             own = ["data.length=20", "train.min_history=0", f"objective.name={objective.rpartition('_')[0]}"]
+            own += ["objective.credit=rows"] if objective == "lpi_rl_closed" else []  # the table's figures are of rows
             return Config.parse(PRESETS["fixed"]).with_changes([*own, *self.changes, *fixed])
         preset = {group: dict(settings) for group, settings in PRESETS[self.preset].items()}
         preset["train"] |= {"select": self.select, "min_history": 0}

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from localpolicy.data.batches import Windows
+from localpolicy.data.config import WindowConfig
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
@@ -73,6 +75,11 @@ def check_data(data: Prepared, objective: Objective) -> None:
     for split in ("train", "validation"):
         if not len(data[split]):
             raise DataError(f"the {split} split is empty: prepare the data with a larger share for it.")
+    if objective.reads().meetings and data.kind != "interactions":
+        raise ConfigError(
+            "objective.credit: first meetings are of logs of actions, such as views and purchases; this log says what "
+            "was shown, so every row is a choice of its own. Use rows."
+        )
     if "logged_propensity" in objective.reads().fields:
         _check_propensities(data, name, all_of_them=objective.weighs_by_ratio)
     if not objective.uses_reward:
@@ -97,6 +104,17 @@ def check_data(data: Prepared, objective: Objective) -> None:
             f"{what}: {name} has nothing to prefer. Give events different rewards (such as purchase=1.0,click=0.2), "
             "or train mle."
         )
+
+
+def holds_meetings(data: Prepared, config: WindowConfig) -> bool:
+    """Whether both halves of the validation split ask for items that their sequences did not hold before.
+
+    All do, unless the last action alone is held out.
+    """
+    if not data.holds_out_last:
+        return True
+    held_out = Windows(data, "validation", config).of_first_meetings()
+    return all(held_out.part(half, 2).positions for half in range(2))
 
 
 def _check_propensities(data: Prepared, name: str, *, all_of_them: bool) -> None:

@@ -34,10 +34,11 @@ from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, sha256
 from localpolicy.training.choice import Choice, choose
-from localpolicy.training.critic_quality import CriticError, fit_plain, read_decisions
+from localpolicy.training.critic_quality import CriticError, credited, fit_plain, read_decisions
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import shard_of
 from localpolicy.training.validation import validate
+from localpolicy.types import Reads
 
 if TYPE_CHECKING:
     from localpolicy.training.fitting import Fitting
@@ -77,7 +78,7 @@ class _Together:
             self._describe(beta=1.0, slope=1.0)
         ranks.wait()
         policy = self._open(shard_of(data, config, ranks))
-        windows, before = fitting.half(1), fitting.improved_before
+        windows, before = credited(fitting.half(1), self._critic), fitting.improved_before
         choice = choose(policy, windows, self.objective, data, config, ranks=ranks, again=before is not None)
         assert isinstance(policy.network, Towers)
         policy.network.beta, policy.network.slope = choice.beta, choice.slope
@@ -104,6 +105,11 @@ class _Together:
                     LOG.info("note: %s", said)
         ranks.wait()
         return run
+
+    @property
+    def _critic(self) -> Reads:
+        """What the critics were fitted to."""
+        return self.objective.critic_objective("").reads()
 
     def _weights(self, name: str) -> dict[str, Tensor]:
         """The towers' weights under the names they have in `Towers`."""
@@ -135,9 +141,9 @@ class _Together:
 
     def _errors(self, windows: Windows, choice: Choice) -> CriticError:
         """The critics' held-out error, beside that of item and user means."""
-        gamma = self.objective.critic_objective("").gamma
-        known = Windows(self.fitting.data, "train", self.fitting.config.data, device=self.fitting.config.train.device)
-        plain = fit_plain(read_decisions(known, gamma=gamma), n_items=self.fitting.data.n_items)
+        gamma, data, config = self._critic.gamma, self.fitting.data, self.fitting.config
+        known = credited(Windows(data, "train", config.data, device=config.train.device), self._critic)
+        plain = fit_plain(read_decisions(known, gamma=gamma), n_items=data.n_items)
         held_out = read_decisions(windows, gamma=gamma)
         mean = np.average(held_out.returns, weights=held_out.weight)
         plain_error, constant = (

@@ -10,6 +10,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, finite, sequences_of, t_quantile
 from localpolicy.measure.score import PRIOR
 from localpolicy.model.readout import critic_targets
+from localpolicy.types import Reads
 
 
 def credible_means(
@@ -75,6 +76,11 @@ class CriticError(NamedTuple):
             f"the critic does not predict returns better than item and user means do (held-out squared error "
             f"{self.critic:.4g}, theirs {self.plain:.4g}): more data, a smaller network or another gamma may help."
         )
+
+
+def credited(windows: Windows, critic: Reads, *, repeats: bool = False) -> Windows:
+    """The windows as a critic credits what was done in them: row by row, or by first meetings."""
+    return windows.of_first_meetings(repeats=repeats) if critic.meetings else windows
 
 
 def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:

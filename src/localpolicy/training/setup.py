@@ -15,6 +15,7 @@ from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.neighbours import NewItems
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, RunError
+from localpolicy.measure.metrics import by_meetings
 from localpolicy.model.item_rows import ABSENT, ItemInputs
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
@@ -26,6 +27,7 @@ from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.settings import AUTO
 from localpolicy.training.adam import TableAdamW
+from localpolicy.training.checks import holds_meetings
 from localpolicy.training.logging_policy import over_catalogue, served
 from localpolicy.training.losses import Losses
 from localpolicy.training.numerics import half
@@ -55,7 +57,9 @@ def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
         "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
     changes = {
-        "objective": config.objective.resolved(propensities=states_propensities(data)),
+        "objective": config.objective.resolved(
+            propensities=states_propensities(data), meetings=_meetings(config, data, begun)
+        ),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),
         "train": config.train.model_copy(update=train),
     }
@@ -68,6 +72,13 @@ def _histories(data: Prepared) -> dict[str, int]:
     before = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
     before = before - arrays["above"] if "above" in arrays else before
     return {"min_history": 0} if len(before) and before.max() == 0 else {}
+
+
+def _meetings(config: Config, data: Prepared, begun: Run | None) -> bool | None:
+    """Whether critics credit first meetings where nothing is said; None: a run is resumed that knew nothing of them."""
+    if begun is not None and begun.config.objective.model_dump().get("credit") is None:
+        return None
+    return by_meetings(data) and holds_meetings(data, config.data)
 
 
 def states_propensities(data: Prepared) -> bool:

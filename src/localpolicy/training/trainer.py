@@ -34,6 +34,7 @@ from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.average import averaged, keep_average
 from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Progress
+from localpolicy.training.critic_quality import credited
 from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
@@ -98,7 +99,7 @@ class Trainer:
         device = config.train.device
         if device == "cpu":
             keep_freed_memory()
-        windows = Windows(data, "train", config.data, device=device)
+        windows = credited(Windows(data, "train", config.data, device=device), reader.reads, repeats=True)
         critic = informed(config.objective, data)
         unit = 1.0 if critic is None else unit_of(critic, windows)
         optimiser = build_optimiser(reader.network, config, unit=unit)
@@ -106,6 +107,7 @@ class Trainer:
         network, not_captured = reader.network, refusal(config, reader, windows, ranks)
         one_step = Step(network, losses, optimiser, config.train, ranks)
         held_out = held_out or choosing(Windows(data, "validation", config.data, device=device), config.train)
+        held_out = credited(held_out, reader.reads)
         logging = logging_facts(reader.logging_policy, data, config.objective)
         digest = None if logging is None else logging["policy_sha256"]
         return cls(
