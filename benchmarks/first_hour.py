@@ -27,13 +27,13 @@ import torch
 from collect import command_line, show
 
 from localpolicy import go
-from localpolicy.measure.truth import batch_of_arrays, true_value
+from localpolicy.measure.truth import PolicyAgent, batch_of_arrays, true_value
 from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.simulation.events import World
 from localpolicy.simulation.logs import write_log
-from localpolicy.simulation.truth import WORLDS
+from localpolicy.simulation.truth import STEPS, WORLDS
 from localpolicy.study.go import GoResult
 from localpolicy.study.measured import REFERENCE_SEEDS
 
@@ -52,6 +52,7 @@ class Log(NamedTuple):
     earned: Callable[
         [GoResult], tuple[float, float, float]
     ]  # by what was judged, by what is deployed, error of the gap
+    worth: Callable[[Policy], np.ndarray] | None = None  # what a policy earns, visit by visit
 
 
 def simulated(world: str, sequences: int, *dials: str, interactions: bool = False) -> Callable[[Path, int], Log]:
@@ -70,7 +71,10 @@ def simulated(world: str, sequences: int, *dials: str, interactions: bool = Fals
             old = true_value(_first_estimate(result), built, episodes=EPISODES)
             return new.value, old.value, float(np.hypot(new.gain_se, old.gain_se))
 
-        return Log(folder / "log" / "events.parquet", {}, earned)
+        def worth(policy: Policy) -> np.ndarray:
+            return built.visit_rewards(PolicyAgent(policy, built), EPISODES, STEPS, 0)
+
+        return Log(folder / "log" / "events.parquet", {}, earned, worth)
 
     return make
 
@@ -202,7 +206,7 @@ def visits(
             new, old = leads_to(result.chosen.policy()), leads_to(_first_estimate(result))
             return float(new.mean()), float(old.mean()), float((new - old).std() / sessions**0.5)
 
-        return Log(folder / "visits.parquet", {}, earned)
+        return Log(folder / "visits.parquet", {}, earned, leads_to)
 
     return make
 

@@ -27,6 +27,7 @@ TINY = {  # at a size that takes seconds
 }
 STARTED = {  # `--help`: what they import and parse; the whole takes too long here, or needs what CI has not
     "choices.py": "trains in several worlds",
+    "credit.py": "trains in many worlds",
     "defaults.py": "trains many runs",
     "constants.py": "trains in several worlds",
     "features.py": "reads logs that are not in the repository",
@@ -51,7 +52,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     },
     **{name: "needs a GPU" for name in ("gpu_runs.py", "gpu_step.py", "gpu_table3.py", "kernel_tiles.py")},
 }
-IMPORTED = {"collect.py", "ceilings.py"}  # no command of their own, or none that takes arguments
+IMPORTED = {"collect.py", "ceilings.py", "shelves.py"}  # no command of their own, or none that takes arguments
 
 
 @pytest.fixture(autouse=True)
