@@ -154,7 +154,7 @@ def test_an_extended_closed_form(data, tmp_path):
     wider = lp.extend(wide, pa.table({"item_id": [100], "brand": ["b0"]}), out=tmp_path / "wider")
     before, after = (load_weights(each.folder / "policy.safetensors") for each in (wide, wider))
     grown = {name: len(tensor) - len(before[name]) for name, tensor in after.items()}
-    tables = ["logging.embedding", "logging.heads.policy.bias", "critics.0.embedding", "critics.0.heads.q.bias"]
+    tables = ["logging.embedding", "logging.heads.policy.bias", "critics.0.embedding", "critics.0.heads.reward.bias"]
     assert {name: more for name, more in grown.items() if more} == dict.fromkeys(tables, 1)
     assert len(wider.policy().recommend([[100, 0]], 5).items[0]) == 5
 
