@@ -10,6 +10,7 @@ from broken_runs import train_until
 from shop_logs import write_shop
 from small_logs import write_small
 
+from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError
@@ -111,3 +112,16 @@ def test_a_run_that_was_begun_when_rows_alone_were_known_goes_on_with_rows(shop,
     resumed = resolve(config(), shop, begun=begun).objective
     assert resumed == begun.config.objective
     assert resumed.critic_objective("") == LPI(credit="rows").critic_objective("")
+
+
+def test_the_critics_epoch_and_calibration_rest_on_first_meetings(shop, tmp_path):
+    run = train(shop, out=tmp_path / "run", config=config())
+    earned = []
+    for half in range(2):
+        windows = Windows(shop, "validation", run.config.data).part(half, 2).of_first_meetings()
+        batch = windows.cut(windows._numbers(torch.arange(len(windows))))
+        earned.append(batch.reward[batch.scored].double())
+    chosen = [line["validation"]["constant_error"] for line in run.metrics() if line["stage"] == "critic-1"]
+    assert chosen == pytest.approx([earned[0].var(correction=0).item()] * len(chosen))
+    assert run.manifest["improvement"]["calibration"]["n"] == len(earned[1])
+    assert run.manifest["improvement"]["critic_error"]["constant"] == pytest.approx(earned[1].var(correction=0).item())
