@@ -104,8 +104,8 @@ def demo_table(section: Section) -> Table:
     assert section.floor is not None and section.logging_value is not None
     note = (
         f"J(μ) of the logging policy itself: {section.logging_value.mean:.4f}. JS is from {section.reference}; "
-        f"two such estimates differ by {interval_text(section.floor, 3)} (the noise floor). Intervals of 95 %, "
-        f"those of gains{corrected(section.corrected[TRUE_GAIN])} (Holm); *: 0 is outside."
+        f"two such estimates differ by {interval_text(section.floor, 3)} (the noise floor). Intervals: 95 %; of "
+        f"gains 95 %{corrected(section.corrected[TRUE_GAIN])} (Holm). *: 0 is outside."
     )
     metrics = {name: said for name, said in section.columns.items() if "nDCG" in name}
     columns = {"true J": "true reward J per decision", TRUE_GAIN: "gain over μ", **metrics}
