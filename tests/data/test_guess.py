@@ -142,6 +142,9 @@ def test_probabilities_are_propensities_where_they_can_be(tmp_path):
     write_rows(tmp_path / "log.csv", "user,item,answer,probability", [(*row[:3], row[4]) for row in rows])
     found = guess(tmp_path / "log.csv")
     assert roles(found)["probability"] == "" and "no probabilities" in found.uses[-1].why
+    wrong = [(*row[:3], 1.7 if number == 7 else row[3]) for number, row in enumerate(rows)]
+    write_rows(tmp_path / "log.csv", "user,item,answer,probability", wrong)
+    assert roles(guess(tmp_path / "log.csv"))["probability"] == "propensity", "prepare names the row that is wrong"
     (tmp_path / "short.csv").write_text(
         "user,item,clicked,prop,t\n" + "1,2,0,0.25,1700000000\n1,3,1,0.5,1700000060\n" * 5
     )

@@ -125,6 +125,8 @@ def test_worth_and_number_of_answers_decide_together():
     assert {each.plain for each in rarely} == {"20 sequences are too few"} and rarely[0].needed == 32
     alike = answers_checks(*short, check("gain", "no", "", plain=ALIKE), RULES)
     assert [(each.figure, each.outcome) for each in alike] == [(NAME, "no"), (BOTH, "not asked")]
+    assert {each.unit for each in alike} == {"answers"} and alike[0].n == len(short[0].choices.sequence)
+    assert alike[0].because.startswith(f"the two rank all {alike[0].n:,} answers alike"), "not an nDCG of all rows"
 
 
 def answer_before(test: Paired, both: Paired, worth: str) -> str:
@@ -274,3 +276,12 @@ def test_to_show_again_what_was_just_viewed_is_no_gain(tmp_path):
 
     assert gain(unseen=False) > 0.2
     assert gain(unseen=True) == pytest.approx(0, abs=1e-6)
+
+
+def test_where_all_answers_earned_the_same_nothing_is_told():
+    """Before: "do not deploy", by a gain of -0.0000 that was rounding alone."""
+    few = np.full(200, 0.2)
+    mine, old = (judged(policy(name, np.full(200, logp), few), np.full(200, -2.0)) for name, logp in
+                 (("new", -2.1), ("old", -2.0)))  # fmt: skip
+    assert "earned the same, so none can be worth more" in mine.refusal
+    assert answers_checks(mine, old, GAIN, RULES)[0].outcome == "cannot tell"

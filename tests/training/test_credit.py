@@ -62,7 +62,7 @@ def test_ratings_and_logs_without_prices_are_read_row_by_row(tmp_path):
 
 
 def test_the_discount_follows_the_credit_unless_it_is_given(shop, small):
-    assert resolve(config(), shop).objective.gamma == 0
+    assert resolve(config(), shop).objective.gamma is None and resolve(config(), shop).objective.discount == 0
     assert resolve(config(), small).objective.gamma == DISCOUNT
     assert resolve(config(objective={"credit": "rows"}), shop).objective.gamma == DISCOUNT
     given = resolve(config(objective={"gamma": 0.9}), shop).objective
@@ -125,3 +125,39 @@ def test_the_critics_epoch_and_calibration_rest_on_first_meetings(shop, tmp_path
     assert chosen == pytest.approx([earned[0].var(correction=0).item()] * len(chosen))
     assert run.manifest["improvement"]["calibration"]["n"] == len(earned[1])
     assert run.manifest["improvement"]["critic_error"]["constant"] == pytest.approx(earned[1].var(correction=0).item())
+
+
+def test_where_nothing_can_come_of_a_held_out_meeting_rows_are_credited(tmp_path):
+    """Before: with the last action alone held out every credit was that of a view, and the critic was silenced."""
+    data = write_views(tmp_path / "data")
+    assert resolve(config(), data).objective.credit == "meetings"
+    last = config().with_changes(["data.last=1"])
+    found = resolve(last, data).objective
+    assert (found.credit, found.gamma) == ("rows", DISCOUNT)
+    with pytest.raises(ConfigError, match="all earned the same, so they say nothing of a critic"):
+        resolve(last.with_changes(["objective.credit=meetings"]), data)
+
+
+def test_what_was_no_choice_is_no_first_meeting(tmp_path):
+    """Before: rows that say what is known beforehand were credited, and made the mean of repeats smaller."""
+    events = ["context", "view", "purchase"]
+    with writing(tmp_path / "data", kind="interactions", events=events, rewards={"view": 0.2, "purchase": 1}) as store:
+        for split in ("train", "validation", "test"):
+            columns = {"item": [0, 1, 1, 2, 2], "event": [0, 1, 2, 1, 1], "reward": [0, 0.2, 1, 0.2, 0.2]}
+            store.splits[split].append(np.array([5]), {name: np.array(each) for name, each in columns.items()})
+        store.write_items(np.arange(3), np.ones(3, np.int64))
+    data = Prepared(tmp_path / "data")
+    windows = Windows(data, "train", config().data)
+    alone, every = windows.of_first_meetings(), windows.of_first_meetings(repeats=True)
+    (batch,), (whole,) = alone.in_order(8), every.in_order(8)
+    assert batch.reward[batch.scored].tolist() == pytest.approx([1.2, 0.2]), "of products 1 and 2"
+    assert whole.reward[whole.scored].tolist() == pytest.approx([1.2, 0.7, 0.2, 0.7]), "repeats earn the mean of these"
+
+
+def test_an_objective_of_ones_own_need_not_know_of_credits(shop):
+    class Mine(LPIBandit):
+        def resolved(self, *, propensities):
+            return self.model_copy(update={"beta": 2.0 if propensities else 1.0})
+
+    found = resolve(config().model_copy(update={"objective": Mine()}), shop).objective
+    assert (found.beta, found.credit) == (1.0, "meetings")

@@ -92,18 +92,20 @@ class Windows:
         """The same, each first meeting credited with all that came of it (see `data.first_meetings`).
 
         Repeats are no positions then; or, with `repeats`, positions that earned the mean of all first meetings.
+        What was no choice (`context`) is none here either.
         """
         meetings, item, event, reward = copy(self), *(self.arrays[name] for name in ("item", "event", "reward"))
         meetings.__dict__.pop("positions", None)
         history = self.history_of_rows
         again = met_before(history, item)
         earned = until_met_again(history, item, event, reward)
-        mean = earned[~again].mean() if repeats else earned.new_zeros(())
+        passive = event == (-1 if self.context is None else self.context)
+        mean = earned[~again & ~passive].mean() if repeats else earned.new_zeros(())
         meetings.meetings = True
         meetings.arrays = {**self.arrays, "reward": torch.where(again, mean, earned).to(reward.dtype)}
         if not repeats:
             meetings.context = NO_POSITION
-            meetings.arrays |= {"event": event.short().masked_fill(again, NO_POSITION), "past_event": event}
+            meetings.arrays |= {"event": event.short().masked_fill(again | passive, NO_POSITION), "past_event": event}
         return meetings
 
     def _numbers(self, index: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
     "agreement": ("no significant loss", "it orders what people rated at least as well as before"),
     "segments": ("no significant loss above max_segment_loss (Holm)", "no segment loses significantly"),
     "coverage": ("at least min_coverage_ratio of the deployed one", "its lists still reach enough of the catalogue"),
-    "baselines": ("none is better (Holm)", "no simple baseline does better"),
+    "baselines": ("none is significantly better (Holm)", "no simple baseline does significantly better"),
     "divergence": ("JS is at most max_js", "it stays within the budget of divergence"),
     "divergence over floor": (
         "JS is at most max_floor_ratio times the floor", "it stays within the allowed multiple of the noise floor",

@@ -108,6 +108,8 @@ def gate(
         why = "ranks partly measure whether it shows what was shown before"
     else:  # of two imitations the better one is told by ranks
         beaten = baselines_check(evaluation, baselines, metric, rules)
+        if question.kind == "metric" and question_of(prepared, split).kind == "rewards":
+            beaten = replace(beaten, instead=None)  # ranks of actions say what was done again, not what to show
     checks = [*decides, *(each.as_fact(why) if decides and each.figure in BY_RANK else each for each in ranks), beaten]
     if any(each.leaks for each in bench.opened[:2]):
         checks[0] = checks[0].in_doubt("The notes say which rows", "one of the two was trained on some of these rows")

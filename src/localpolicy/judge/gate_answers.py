@@ -44,7 +44,7 @@ from localpolicy.judge.gate_ranks import ALIKE, best_baseline, gain_claim, too_f
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
-from localpolicy.measure.estimate import CONFIDENCE, Interval, Measurement, mean_estimate, sequences_of
+from localpolicy.measure.estimate import CONFIDENCE, REACH, Interval, Measurement, mean_estimate, sequences_of
 from localpolicy.measure.off_policy import CAP
 from localpolicy.measure.significance import Paired, paired, paired_family
 from localpolicy.measure.summary import Scores
@@ -133,6 +133,9 @@ def answers(choices: Choices, logp_log: np.ndarray | None, rules: GateRules) -> 
     none = np.empty(0)
     if logp_log is None:
         return Answers(choices, none, NO_ESTIMATE)
+    if len(choices.reward) and np.ptp(choices.reward) == 0:
+        said = "all held-out answers earned the same, so none can be worth more"
+        return Answers(choices, none, f"{said} (of a last action alone nothing can come: hold out more)")
     weight = weights(choices, logp_log)
     share, least = effective_sample(weight) / max(len(weight), 1), rules.refusals.min_effective_share
     if not share >= least:
@@ -140,7 +143,7 @@ def answers(choices: Choices, logp_log: np.ndarray | None, rules: GateRules) -> 
         return Answers(choices, none, f"the log says too little of {choices.name}: {said}")
     mean = mean_estimate(weight, choices.sequence)
     if abs(mean.mean - 1) > max(rules.overlap.max_bias, 4 * mean.se):
-        said = f"the mean of π/μ̂ is {mean.mean:.2f} ± {mean.se:.2f}, and should be 1"
+        said = f"the mean of π/μ̂ is {mean.mean:.2f} ± {REACH * mean.se:.2f} (95 %), and should be 1"
         return Answers(choices, none, f"the estimate of the log is too poor to weight {choices.name} by: {said}")
     return Answers(choices, snips(choices, logp_log))
 
@@ -176,11 +179,14 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
     and so it does with a lower worth that it does not confirm; it refuses nothing alone.
     """
     if gain.plain == ALIKE:
-        rule, claim = CHECKS[NAME]
-        return [replace(gain, figure=NAME, rule=rule, claim=claim), check(BOTH, "not asked", ALIKE)]
+        count, (rule, claim) = len(new.choices.sequence), CHECKS[NAME]
+        level = "" if new.refusal or old.refusal else f", {old.values.mean():.4f} of both"
+        reason = f"the two rank all {count:,} answers alike{level}"
+        same = replace(gain, figure=NAME, rule=rule, claim=claim, because=reason, n=count, unit="answers")
+        return [same, check(BOTH, "not asked", ALIKE, unit="answers")]
     mine, clusters = new.choices, new.choices.sequence
     if refusal := new.refusal or old.refusal:
-        alone = check(BOTH, "not judged", "what its answers would be worth is not known")
+        alone = check(BOTH, "not judged", "what its answers would be worth is not known", unit="answers")
         return [check(NAME, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), alone]
     test = paired(new.values, old.values, clusters, confidence=rules.confidence)
     both = together(new, old, confidence=rules.confidence)
@@ -245,7 +251,7 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
     known = {each.choices.name: each for each in distinct.values() if not each.refusal}
     refused = "; ".join(dict.fromkeys(each.refusal for each in (new, *distinct.values()) if each.refusal))
     if new.refusal or not known:
-        return check("baselines", "not judged", unjudged(refused), plain=UNJUDGED)
+        return check("baselines", "not judged", unjudged(refused), plain=UNJUDGED, unit="answers")
     values = {name: (new.values, each.values, new.choices.sequence) for name, each in known.items()}
     tests = paired_family(values, confidence=rules.confidence)
     means = {name: float(each.values.mean()) for name, each in known.items()}
@@ -294,7 +300,7 @@ def _rows(answers: Answers, old: Answers, split: str) -> list[Measurement]:
     rows = [Measurement.of(name, NAME, Interval.from_estimate(found), se=found.se, n=found.n, split=split)]
     if not old.refusal:
         both = together(answers, old)
-        ends = (0.0, 0.0) if answers is old else (both.low, both.high)
+        ends = (0.0, 0.0) if both.alike else (both.low, both.high)
         around = Interval(both.difference, *ends)
         rows.append(Measurement.of(name, BOTH, around, se=both.se, n=both.n, split=split))
     return rows

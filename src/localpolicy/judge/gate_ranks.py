@@ -211,7 +211,9 @@ def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str,
     if (few := too_few(clusters, rules)) is not None:
         return check("baselines", "cannot tell", reason + few[1], *test.numbers, few[0], plain=unsure)
     if test.sign < 0:
-        return check("baselines", "no", f"{reason}: {best} ranks significantly higher", *test.numbers, instead=best)
+        plain = f"the simple baseline {best} ranks significantly higher"
+        because = f"{reason}: {best} ranks significantly higher"
+        return check("baselines", "no", because, *test.numbers, instead=best, plain=plain)
     if all(each.sign > 0 for each in tests.values()):
         return check("baselines", "yes", reason, *test.numbers, plain="it beats every simple baseline")
     needed, told = would_tell(test, max(abs(test.difference), rules.smallest(float(mine.mean()))), rules)

@@ -148,7 +148,8 @@ def baselines_by_value(
     known = {each.name: found for each in baselines if (found := values[each.name].found) is not None}
     refused = {name: each.refusal for name, each in values.items() if each.found is None}
     if mine is None or not known:
-        return check("baselines", "not judged", unjudged(too_little(refused)), plain=UNJUDGED)
+        unit = "decisions" if new.off_policy is None else new.off_policy.unit
+        return check("baselines", "not judged", unjudged(too_little(refused)), plain=UNJUDGED, unit=unit)
     tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
     means = {name: found.mean for name, found in known.items()}
     best, reason = best_baseline("estimated J", mine.mean, means, tests)
@@ -164,6 +165,6 @@ def baselines_by_value(
     open_ones = [name for name, test in tests.items() if test.low <= 0]
     beaten = "it earns more than every simple baseline that can be judged"
     told = f": its reward is not significantly different from that of {', '.join(open_ones)}"
-    plain = "no simple baseline earns more" if open_ones else beaten
+    plain = "no simple baseline earns significantly more" if open_ones else beaten
     because = reason + (told if open_ones else f": {beaten}") + beside
     return check("baselines", "yes", because, *numbers, plain=plain, unit=unit)

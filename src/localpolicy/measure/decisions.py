@@ -24,7 +24,7 @@ import numpy as np
 from pydantic import Field
 
 from localpolicy.errors import DataError, nearest
-from localpolicy.measure.estimate import clustered_se
+from localpolicy.measure.estimate import REACH, clustered_se
 from localpolicy.settings import Settings
 
 if TYPE_CHECKING:  # rules and estimates are read without torch
@@ -219,7 +219,7 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
         refusal = f"one of the {what} carries {share:.0%} of all weight (most: {rules.max_share:.0%})"
     elif abs(mean - 1) > max(rules.max_bias, 4 * se):
         cause = "the policy shows what the log never did" if mean < 1 else "the propensities are too small"
-        refusal = f"the mean weight is {mean:.3f} ± {se:.3f} and should be 1: {cause}"
+        refusal = f"the mean weight is {mean:.3f} ± {REACH * se:.3f} (95 %) and should be 1: {cause}"
     elif rewarded < rules.min_rewarded:
         few = f"only {rewarded}" if rewarded else "none"
         refusal = f"{few} of {len(weight):,} {what} earned anything; {rules.min_rewarded} are needed"

@@ -15,7 +15,7 @@ calibration; β is chosen on held-out sequences unless it is given (see `trainin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import Field
@@ -71,11 +71,10 @@ class ClosedForm(Objective):
         if self.cap is not None and self.cap <= 1:
             raise ConfigError(f"objective.cap: the closed form needs a cap above 1, got {self.cap:g}.")
 
-    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> Self:
+    def crediting(self, *, meetings: Callable[[], bool]) -> Self:
         """First meetings are credited where they are what the gate judges by, unless it was said otherwise."""
-        if self.credit is not None or meetings is None:
-            return self
-        return self.model_copy(update={"credit": "meetings" if meetings else "rows"})
+        credit = self.credit or ("meetings" if meetings() else "rows")
+        return self.model_copy(update={"credit": credit})
 
     def fit(self, fitting: Fitting) -> Any:
         """μ̂ first; then the critics, each from μ̂'s weights; together they are the policy."""
@@ -154,11 +153,10 @@ class LPI(ClosedForm):
                 "or set objective.credit=rows."
             )
 
-    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> Self:
-        """With γ as it follows from the credit; where γ is given and no credit, rows are meant."""
-        rows = self.gamma is not None and meetings is not None
-        chosen = super().resolved(propensities=propensities, meetings=False if rows else meetings)
-        return chosen.model_copy(update={"gamma": chosen.discount})
+    def crediting(self, *, meetings: Callable[[], bool]) -> Self:
+        """With the γ of rows, where these are credited; where γ is given and no credit, rows are meant."""
+        chosen = super().crediting(meetings=lambda: self.gamma is None and meetings())
+        return chosen.model_copy(update={} if chosen.credit == "meetings" else {"gamma": chosen.discount})
 
     @property
     def discount(self) -> float:
@@ -180,7 +178,7 @@ class LPI(ClosedForm):
         return Reads(fields, "q", self.discount, "expected", logging=self.logging, meetings=meetings)
 
     def ceiling(self, *, again: bool) -> float | None:
-        """0.15 unless one is set: β is chosen by values in μ's contexts, and a policy far from μ meets others."""
+        """`FAR` unless one is set: β is chosen by values in μ's contexts, and a policy far from μ meets others."""
         ceiling = super().ceiling(again=again)
         return FAR if ceiling is None else ceiling
 

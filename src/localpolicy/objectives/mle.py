@@ -38,7 +38,7 @@ class MLE(Objective):
     )  # fmt: skip
     clip: float = Field(10.0, gt=1, description="with propensities: largest weight of a ratio π/μ")
 
-    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> MLE:
+    def resolved(self, *, propensities: bool) -> MLE:
         """Logged propensities are used where there are any, unless it was said otherwise."""
         if self.propensities is not None:
             return self

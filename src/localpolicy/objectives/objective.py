@@ -7,7 +7,7 @@ size, and its tests need no model. One of your own is a subclass with its own fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -56,11 +56,12 @@ class Objective(Settings):
         if "capturable" not in cls.__dict__:
             cls.capturable = False
 
-    def resolved(self, *, propensities: bool, meetings: bool | None = None) -> Objective:
-        """The same with every default that depends on the log filled in.
+    def resolved(self, *, propensities: bool) -> Objective:
+        """The same with every default that depends on the log filled in: does it state propensities?"""
+        return self
 
-        Does it state propensities? Are first meetings what it is judged by (None: leave that as it is)?
-        """
+    def crediting(self, *, meetings: Callable[[], bool]) -> Objective:
+        """The same with what its critics credit filled in: are first meetings what the log is judged by?"""
         return self
 
     def reads(self) -> Reads:

@@ -74,7 +74,7 @@ class CriticError(NamedTuple):
             return None
         return (
             f"the critic does not predict returns better than item and user means do (held-out squared error "
-            f"{self.critic:.4g}, theirs {self.plain:.4g}): more data, a smaller network or another gamma may help."
+            f"{self.critic:.4g}, theirs {self.plain:.4g}): more data or a smaller network may help."
         )
 
 

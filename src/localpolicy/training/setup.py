@@ -20,6 +20,7 @@ from localpolicy.model.item_rows import ABSENT, ItemInputs
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, heads_for
+from localpolicy.objectives.objective import Objective
 from localpolicy.runs.auto import fill
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -57,9 +58,7 @@ def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
         "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
     changes = {
-        "objective": config.objective.resolved(
-            propensities=states_propensities(data), meetings=_meetings(config, data, begun)
-        ),
+        "objective": _credited(config, data, begun).resolved(propensities=states_propensities(data)),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),
         "train": config.train.model_copy(update=train),
     }
@@ -74,11 +73,19 @@ def _histories(data: Prepared) -> dict[str, int]:
     return {"min_history": 0} if len(before) and before.max() == 0 else {}
 
 
-def _meetings(config: Config, data: Prepared, begun: Run | None) -> bool | None:
-    """Whether critics credit first meetings where nothing is said; None: a run is resumed that knew nothing of them."""
-    if begun is not None and begun.config.objective.model_dump().get("credit") is None:
-        return None
-    return by_meetings(data) and holds_meetings(data, config.data)
+def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
+    """With what its critics credit; a run that is resumed may know nothing of it, and stays as it began."""
+    objective = config.objective
+    if begun is not None and (older := dict(begun.config.objective)).get("credit") is None:
+        known = {name: value for name, value in older.items() if getattr(objective, name, value) is None}
+        return objective.model_copy(update=known)
+    chosen = objective.crediting(meetings=lambda: by_meetings(data) and holds_meetings(data, config.data))
+    if chosen.reads().meetings and data.kind == "interactions" and not holds_meetings(data, config.data):
+        raise ConfigError(
+            "objective.credit: the first meetings of the validation split all earned the same, so they say nothing of "
+            "a critic (nothing can come of a meeting where the last action alone is held out or read). Use rows."
+        )
+    return chosen
 
 
 def states_propensities(data: Prepared) -> bool:

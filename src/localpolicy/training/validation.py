@@ -12,7 +12,7 @@ from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, overlap
-from localpolicy.measure.estimate import Estimate, mean_estimate
+from localpolicy.measure.estimate import REACH, Estimate, mean_estimate
 from localpolicy.measure.metrics import AT_20
 from localpolicy.measure.off_policy import value_bounds
 from localpolicy.measure.score import ItemMeans, score
@@ -30,6 +30,7 @@ from localpolicy.types import Estimator
 LOG = logging.getLogger(__name__)
 SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
 ON_A_GPU, ON_A_CPU = 8192, 64  # sequences of a batch in validation, at least
+CLOSED_PAIRS = 1 << 24  # pairs of a position and an earlier one that are looked at together
 
 
 def validate(
@@ -80,7 +81,10 @@ def reward_model(data: Prepared, config: Config) -> ItemMeans | None:
 
 def batch_size(config: Config) -> int:
     """Sequences looked at together: more than a step has, which may be few."""
-    return max(config.train.batch_size, ON_A_GPU if config.train.device.startswith("cuda") else ON_A_CPU)
+    size = max(config.train.batch_size, ON_A_GPU if config.train.device.startswith("cuda") else ON_A_CPU)
+    if config.objective.reads().meetings:  # each position closes what its window held before
+        return min(size, max(1, CLOSED_PAIRS // int(config.data.length) ** 2))
+    return size
 
 
 def reward_scale(data: Prepared) -> float:
@@ -117,11 +121,11 @@ def warn_of_propensities(figures: dict[str, float], data: Prepared) -> None:
         mean = max(mean, 1.0)
     lead = frequencies_lead(data)
     if abs(mean - 1) > max(OverlapRules().max_bias, 4 * se):
-        found = f"the mean of π/μ over held-out actions is {mean:.3f} ± {se:.3f}, and should be 1"
+        found = f"the mean of π/μ over held-out actions is {mean:.3f} ± {REACH * se:.3f} (95 %), and should be 1"
     elif lead.n and lead.mean > 4 * lead.se:
         found = (
             f"held-out actions are likelier by the items' frequencies than by what the log states, by {lead.mean:.3f} "
-            f"± {lead.se:.3f} nats"
+            f"± {REACH * lead.se:.3f} nats (95 %)"
         )
     else:
         return

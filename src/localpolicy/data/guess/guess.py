@@ -278,7 +278,7 @@ def _say_notation(reading: Reading, name: str) -> None:
     if reading.log.share(name, day) == 1 and reading.meant["sequence_id"] != ROW:
         reading.unsure.append(
             f"{name} holds days without the time of day: the rows of one {reading.meant['sequence_id']} and day are "
-            "ordered by what their events are worth, then at random, which is no order of time"
+            "in no order of time among themselves"
         )
     notation, example = reading.log.times(name)
     if notation in ("day first", "month first"):

@@ -9,17 +9,23 @@ from localpolicy.data.guess.reading import Reading
 from localpolicy.data.reading import ROW
 from localpolicy.limits import NO_ANSWER
 
+MOST = 0.9  # of the rows: a column that is right in more of them is meant, and wrong in the others
+
 
 def settle_propensity(reading: Reading) -> None:
-    """Probabilities lie above 0 and up to 1; what does not is something else."""
+    """Probabilities lie above 0 and up to 1; what does not is something else, unless few rows do not: those are wrong.
+
+    `prepare` then names the first of them.
+    """
     theirs = reading.meant.get("propensity")
     if theirs is None or theirs in reading.why:
         return
-    if reading.log.share(theirs, "TRY_CAST({0} AS DOUBLE) > 0 AND TRY_CAST({0} AS DOUBLE) <= 1") == 1.0:
+    fit = reading.log.share(theirs, "TRY_CAST({0} AS DOUBLE) > 0 AND TRY_CAST({0} AS DOUBLE) <= 1")
+    if fit == 1.0 or (fit > MOST and reading.log.share(theirs, "{0} IS NOT NULL") == 1.0):
         reading.why[theirs] = "its name; numbers from 0 to 1: how likely it was shown"
     else:
         del reading.meant["propensity"]
-        reading.why[theirs] = "ignored: no probabilities (some lie outside 0 to 1)"
+        reading.why[theirs] = "ignored: no probabilities, which lie above 0 and up to 1"
 
 
 def settle_showings(reading: Reading) -> None:
