@@ -141,6 +141,12 @@ def test_the_page_asks_what_the_gate_asks(comparison, section):
     assert comparison.to_dict()["claims"] == as_json(section.claims)
 
 
+def test_the_terminal_says_how_wide_the_interval_of_the_value_is(comparison):
+    """It named those of ranks alone, where the value decides."""
+    widest = max((row.high - row.low) / 2 for each in comparison.evaluations if (row := each.row("SNIPS")))
+    assert f"clustered by sequence: value ± {widest:.4f}, " in comparison_tables(comparison)[0].note
+
+
 def test_the_note_names_the_columns_that_are_not_tested(section):
     note = policies_table(section, {name: Cell(name) for name in section.names}).note
     assert "Not tested: JS, KL, likelihood, coverage@20, entropy." in note

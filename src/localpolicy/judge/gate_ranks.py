@@ -170,7 +170,8 @@ def _no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: Gat
     label, worst = min(tests.items(), key=lambda pair: pair[1].difference)
     difference, low, high = (each - allowed for each in worst.numbers[:3])
     if lost:
-        where = f"{' and '.join(lost)} events" if name == "other events" else f"the segment {' and '.join(lost)}"
+        parts = "segment" if len(lost) == 1 else "segments"
+        where = f"{', '.join(lost)} events" if name == "other events" else f"the {parts} {', '.join(lost)}"
         outcome: Outcome = "no"
         reason, plain = f"falls significantly for: {', '.join(lost.values())}", f"it ranks {where} lower"
     else:

@@ -101,9 +101,10 @@ class Evaluation(Result):
         beyond, length = self.scores.settings.get("beyond_length", 0), self.scores.settings.get("length")
         if not beyond:
             return []
+        lie, are = ("lies", "is") if beyond == 1 else ("lie", "are")
         return [
-            f"{beyond:,} of {len(self.scores) + beyond:,} {self.settings['split']} positions lie before the last "
-            f"{length} actions of their sequence, the window that the run reads (data.length={length}), and are not "
+            f"{beyond:,} of {len(self.scores) + beyond:,} {self.settings['split']} positions {lie} before the last "
+            f"{length} actions of their sequence, the window that the run reads (data.length={length}), and {are} not "
             "measured: a larger data.length in training would measure them"
         ]
 

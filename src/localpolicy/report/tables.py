@@ -218,8 +218,9 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
 
 def _comparison_note(comparison: Comparison) -> str:
     evaluations, settings = comparison.evaluations, comparison.evaluations[0].settings
-    rows = {column: [row for each in evaluations if (row := each.row(column))] for column in comparison.columns}
-    widest = {column: max((row.high - row.low) / 2 for row in every) for column, every in rows.items()}
+    shown = {**({VALUE: "value"} if VALUE in comparison.figures else {}), **{name: name for name in comparison.columns}}
+    rows = {said: [row for each in evaluations if (row := each.row(name))] for name, said in shown.items()}
+    widest = {said: max((row.high - row.low) / 2 for row in every) for said, every in rows.items() if every}
     names = sorted({one.name for each in evaluations if each.divergence for one in each.divergence.references})
     ranks = next((figure for figure in comparison.leads if figure != VALUE), "")
     floor = "unknown: it needs two mle runs that differ in their seed alone"
