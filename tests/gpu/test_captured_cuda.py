@@ -12,6 +12,7 @@ import torch
 from broken_runs import train_until
 from forms import weighted
 from fused_checks import check_adam
+from shop_logs import write_shop
 from small_logs import write_small
 
 from localpolicy.model.backbones.layout import Layout
@@ -50,6 +51,20 @@ def test_captured_steps_train_what_single_steps_train(name, precision, tmp_path)
     assert one.manifest["catalogue"] == "fused"
     close = 2e-3 if precision == "float32" else 2e-2
     for ours, theirs in zip(one.metrics(), two.metrics(), strict=True):
+        assert ours["losses"] == pytest.approx(theirs["losses"], rel=close, abs=close / 10)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("name", ["lpi_rl", "lpi_cb"])
+def test_captured_steps_credit_first_meetings_as_single_steps_do(name, precision, tmp_path):
+    data, found = write_shop(tmp_path / "data", items=6), []
+    for capture in (True, False):
+        settings = {"device": "cuda", "epochs": 3, "batch_size": 16, "capture": capture, "precision": precision}
+        parts = {"model": {"width": 16, "dropout": 0.0}, "objective": {"name": name, "critic_dropout": 0.0}}
+        found.append(train(data, out=tmp_path / str(capture), config=Config.parse({**parts, "train": settings})))
+    assert [run.config.objective.credit for run in found] == ["meetings", "meetings"]
+    close = 2e-3 if precision == "float32" else 2e-2
+    for ours, theirs in zip(*(run.metrics() for run in found), strict=True):
         assert ours["losses"] == pytest.approx(theirs["losses"], rel=close, abs=close / 10)
 
 
