@@ -155,7 +155,7 @@ def test_claims_are_judged_by_the_figures(made):
         assert lpi.holds is False
     else:
         assert lpi.holds is (True if all(sure) else None)
-    assert f"{min(test.difference for test in gains):+.4f}".replace("-", "−") in lpi.because
+    assert f"{min(test.difference for test in gains):+.4f}" in lpi.because
     most = next(one for claim, one in found.items() if claim.startswith("LPI has the largest"))
     won = sum(lead.best == "LPI" for lead in table.leads.values())
     assert most.holds == (won > 6) and most.because.startswith(f"{won} of 12")

@@ -11,8 +11,9 @@ from shop_logs import write_shop
 from localpolicy.errors import RunError, TrainingError
 from localpolicy.measure.estimate import Estimate, mean_of_estimates
 from localpolicy.runs.config import Config
-from localpolicy.study import arms, jobs, measured
+from localpolicy.study import arms, measured
 from localpolicy.study.arms import Arm, Group, Study
+from localpolicy.training import jobs
 from localpolicy.training.train import training
 
 
