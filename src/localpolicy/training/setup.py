@@ -79,13 +79,12 @@ def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
     if begun is not None and (older := dict(begun.config.objective)).get("credit") is None:
         known = {name: value for name, value in older.items() if getattr(objective, name, value) is None}
         return objective.model_copy(update=known)
-    chosen = objective.crediting(meetings=lambda: by_meetings(data) and holds_meetings(data, config.data))
-    if chosen.reads().meetings and data.kind == "interactions" and not holds_meetings(data, config.data):
+    if objective.reads().meetings and data.kind == "interactions" and not holds_meetings(data, config.data):
         raise ConfigError(
             "objective.credit: the first meetings of the validation split all earned the same, so they say nothing of "
             "a critic (nothing can come of a meeting where the last action alone is held out or read). Use rows."
         )
-    return chosen
+    return objective.crediting(meetings=lambda: by_meetings(data) and holds_meetings(data, config.data))
 
 
 def states_propensities(data: Prepared) -> bool:
