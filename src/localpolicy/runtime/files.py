@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import stat
 import sys
@@ -17,7 +18,7 @@ from typing import Any
 
 from localpolicy.errors import DataError, LocalPolicyError, WriteError
 from localpolicy.runtime.full_disk import told_when_full
-from localpolicy.runtime.locks import lock_if_free
+from localpolicy.runtime.locks import lock_if_free, make_locked
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
 SEAL = "manifest_sha256"  # in a manifest: the digest of all its other entries
@@ -42,15 +43,13 @@ def whole_file(path: Path) -> Iterator[Path]:
         with _streamed(path) as partial:
             yield partial
         return
-    partial = path.with_name(f"{path.name}{PARTIAL}{os.getpid()}")
     with told_when_full(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
             raise LocalPolicyError(f"{path} cannot be written: {path.parent} is a file, not a folder.") from None
         _remove_abandoned_files(path)
-        partial.touch()
-        lock = lock_if_free(partial)
+        partial, lock = make_locked(lambda: _new_partial(path))
         try:
             yield partial
             flush(partial)
@@ -101,6 +100,17 @@ def _streamed(path: Path) -> Iterator[Path]:
                 shutil.copyfileobj(content, stream)
         except BrokenPipeError:
             raise WriteError(path, "its reader has closed it") from None
+
+
+def _new_partial(path: Path) -> Path:
+    """An empty file beside `path` under a name that nobody else has: process numbers repeat among containers."""
+    while True:
+        partial = path.with_name(f"{path.name}{PARTIAL}{secrets.token_hex(4)}")
+        try:
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        except FileExistsError:
+            continue
+        return partial
 
 
 def _remove_abandoned_files(path: Path) -> None:

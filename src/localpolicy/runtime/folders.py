@@ -17,7 +17,7 @@ from pathlib import Path
 from localpolicy.errors import DataError, LocalPolicyError
 from localpolicy.runtime.files import PARTIAL, flush, followed, read_json, write_json
 from localpolicy.runtime.full_disk import told_when_full
-from localpolicy.runtime.locks import is_open_at, lock_file, lock_if_free
+from localpolicy.runtime.locks import is_open_at, lock_file, lock_if_free, make_locked
 
 HOME = "lpi"  # under the working directory: where results go when the user names no folder
 MADE = ".localpolicy.json"  # in a folder of our making: the files that we put there
@@ -86,12 +86,8 @@ def partial_folder(path: Path, *, within: Path | None = None) -> Iterator[Path]:
     """
     parent = path.parent if within is None else within
     parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=f".{path.name}{PARTIAL}", dir=parent))
-        lock = lock_if_free(folder)
-        if lock is None or is_open_at(folder, lock):
-            break
-        os.close(lock)  # another process took it for abandoned before we locked it, and removed it
+    prefix = f".{path.name}{PARTIAL}"
+    folder, lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=parent)))
     try:
         yield folder
     finally:

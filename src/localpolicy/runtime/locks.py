@@ -5,39 +5,82 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import time
+from collections.abc import Callable
+from enum import Enum
 from pathlib import Path
 
 from localpolicy.errors import RunError
 from localpolicy.runtime.full_disk import told_when_full
 
+CLEARING = 5.0  # seconds that a lock without a living holder's number is waited for: whoever clears up has it briefly
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # what a file system answers that has no locks
 
 
-def lock_if_free(path: Path) -> int | None:
-    """Lock a file or folder; return its descriptor, or None where another process has it or there are no locks."""
+class NotLocked(Enum):
+    """Why a file or folder could not be locked."""
+
+    TAKEN = "somebody else has the lock"
+    GONE = "nothing lies there any more"
+    NO_LOCKS = "the system, or its file system, has no locks"
+
+
+def try_to_lock(path: Path) -> int | NotLocked:
+    """Lock a file or folder and return its descriptor, or return why that did not work."""
     if sys.platform == "win32":
-        return None
+        return NotLocked.NO_LOCKS
     import fcntl
 
     try:
         descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return NotLocked.GONE
     except OSError:
-        return None
+        return NotLocked.NO_LOCKS
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except OSError as error:
         os.close(descriptor)
-        return None
-    return descriptor
+        return NotLocked.TAKEN if isinstance(error, BlockingIOError) else NotLocked.NO_LOCKS
+    if is_open_at(path, descriptor):
+        return descriptor
+    os.close(descriptor)  # its holder removed it after we opened it and before we locked it
+    return NotLocked.GONE
+
+
+def lock_if_free(path: Path) -> int | None:
+    """Lock a file or folder and return its descriptor, or None if the lock is not ours, whatever the reason.
+
+    For whoever clears up after killed processes: what cannot be locked may be in use, and stays.
+    """
+    lock = try_to_lock(path)
+    return None if isinstance(lock, NotLocked) else lock
+
+
+def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """A new file or folder from `make` and the descriptor of its lock, or None if there are no locks here.
+
+    Between making and locking, whoever clears up may take it for abandoned and remove it. Then `make` is called again
+    and must return another name.
+    """
+    while True:
+        path = make()
+        lock = try_to_lock(path)
+        if lock is NotLocked.NO_LOCKS:
+            return path, None
+        if not isinstance(lock, NotLocked):
+            return path, lock
 
 
 def lock_file(path: Path, *, busy: str) -> int:
     """Create and lock the file `path`; return its descriptor, or raise a `RunError` where another process has it.
 
-    The file holds the number of its process, which the error says after `busy`.
+    The file holds the number of its process, which the error says after `busy`. Whoever clears up what a kill left has
+    the lock for a moment without writing a number, so such a holder is waited for.
     """
     import fcntl
 
+    late = time.monotonic() + CLEARING
     while True:
         with told_when_full(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,6 +94,9 @@ def lock_file(path: Path, *, busy: str) -> int:
             os.close(descriptor)
             if not isinstance(error, BlockingIOError):
                 raise
+            if not _is_alive(holder) and time.monotonic() < late:
+                time.sleep(0.01)
+                continue
             who = f"{busy} (process {holder})" if holder else busy
             raise RunError(f"{who}; wait for it, or choose another folder.") from None
         if is_open_at(path, descriptor):
@@ -59,6 +105,19 @@ def lock_file(path: Path, *, busy: str) -> int:
                 os.write(descriptor, f"{os.getpid()}\n".encode())
             return descriptor
         os.close(descriptor)  # its holder removed it after we opened it and before we locked it
+
+
+def _is_alive(process: str) -> bool:
+    """Whether a process of this number runs here. No number is nobody's."""
+    if not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
 
 
 def is_open_at(path: Path, descriptor: int) -> bool:

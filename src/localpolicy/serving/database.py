@@ -19,7 +19,7 @@ from typing import Any
 
 from localpolicy.errors import DataError, LocalPolicyError, WriteError
 from localpolicy.runtime.full_disk import has_no_room, says_full
-from localpolicy.runtime.locks import lock_if_free
+from localpolicy.runtime.locks import NotLocked, try_to_lock
 
 PATIENCE = 30.0  # seconds to wait for another process's transaction
 CONNECT = 10  # seconds to wait for a PostgreSQL server, where its address says nothing else
@@ -235,12 +235,12 @@ class Database:
         path = Path(self.address + MOVER)
         with self.told():
             path.touch()
-        if (lock := lock_if_free(path)) is None and os.name != "nt":
+        if (lock := try_to_lock(path)) is NotLocked.TAKEN:
             raise LocalPolicyError(busy)
         try:
             yield
         finally:
-            if lock is not None:
+            if not isinstance(lock, NotLocked):
                 os.close(lock)
 
     @contextmanager

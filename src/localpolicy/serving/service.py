@@ -7,15 +7,14 @@ import os
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import ConfigError, LocalPolicyError
 from localpolicy.runtime.files import read_json, sha256
-from localpolicy.runtime.locks import lock_if_free
+from localpolicy.runtime.locks import lock_if_free, make_locked
 from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
@@ -24,7 +23,6 @@ from localpolicy.serving.log import Log
 LOG = logging.getLogger(__name__)
 BACKLOG = 1024  # connections that wait to be accepted
 NUMBERS = "localpolicy-metrics-"  # begins the name of the folder where workers of one service put their metrics
-NEW = 60.0  # seconds: a folder that nobody holds may be one that is being made
 IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refused
 
 
@@ -96,17 +94,17 @@ def serve(
 def shared_numbers() -> Iterator[Path]:
     """A folder for the metrics of all workers, gone at the end; those that killed services left are cleared first."""
     for left in Path(tempfile.gettempdir()).glob(f"{NUMBERS}*"):
-        with suppress(OSError):
-            if time.time() - left.stat().st_mtime > NEW and (lock := lock_if_free(left)) is not None:
-                shutil.rmtree(left, ignore_errors=True)  # another user's stays
-                os.close(lock)
-    with tempfile.TemporaryDirectory(prefix=NUMBERS, ignore_cleanup_errors=True) as folder:
-        lock = lock_if_free(Path(folder))  # held as long as this process lives
-        try:
-            yield Path(folder)
-        finally:
-            if lock is not None:
-                os.close(lock)
+        if (lock := lock_if_free(left)) is not None:
+            shutil.rmtree(left, ignore_errors=True)  # another user's stays
+            os.close(lock)
+    # The lock is held as long as this process lives.
+    folder, held = make_locked(lambda: Path(tempfile.mkdtemp(prefix=NUMBERS)))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if held is not None:
+            os.close(held)
 
 
 def _check(config: ServeConfig) -> None:
