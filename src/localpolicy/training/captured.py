@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from localpolicy.catalogue.logits import rows_added_last
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
 from localpolicy.model.readout import NetworkReader
 from localpolicy.runs.config import Config
+from localpolicy.runtime.deferred_gradients import deferred_gradients
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.numerics import tf32_products
@@ -115,7 +115,7 @@ class CapturedSteps:
             batch = self.planner.cut(self.sequences, kind.bucket)
             assert batch.counted is not None
             count = batch.counted.sum()
-            self.one_step(batch, number, kind.coin, count=count, log=self.log, tables=rows_added_last())
+            self.one_step(batch, number, kind.coin, count=count, log=self.log, tables=deferred_gradients())
 
 
 @contextmanager
