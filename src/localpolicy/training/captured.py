@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
 
 class CapturedSteps:
-    """Runs steps, and captures those that come again."""
+    """Runs steps, and captures those that come again. After a capture that failed, all steps run one by one."""
 
     def __init__(self, one_step: Step, windows: Windows, config: Config) -> None:
         self.one_step, self.config = one_step, config
@@ -95,6 +95,9 @@ class CapturedSteps:
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
             self.one_step.optimiser.zero_grad(set_to_none=True)
+            # Older graphs read the generator's state, which a failed capture leaves broken: a replay would raise, or
+            # drop the same units in every step.
+            self.graphs.clear()
             _restart_generator(self.sequences.device)
         else:
             self.graphs[kind] = graph
@@ -152,7 +155,7 @@ def _streams_may_differ() -> Iterator[None]:
 
 
 def _restart_generator(device: torch.device) -> None:
-    """A capture that failed leaves the device's generator waiting for its end: give it a new state, with its seed."""
+    """Give the device's generator a new state with its seed: in the old one a failed capture never ends."""
     index = torch.cuda.current_device() if device.index is None else device.index
     generator = torch.cuda.default_generators[index]
     seed = generator.initial_seed()
