@@ -27,8 +27,8 @@ WIDTH, BATCH = 64, 1280  # positions of 256 sequences of 5
 def measure(way: str, items: int, positions: int) -> tuple[float, float]:
     """Seconds that `way` takes: of the clock, and of the processor, which says more on a shared machine."""
     from localpolicy.catalogue import chunked, dense
-    from localpolicy.catalogue.logits import Head, LinearLogits
     from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
+    from localpolicy.logits import Head, LinearLogits
 
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(items, WIDTH, generator=generator) * 0.2

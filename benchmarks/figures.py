@@ -38,10 +38,11 @@ from localpolicy.measure.significance import paired
 from localpolicy.measure.summary import Scores, answered, reward_weighted
 from localpolicy.measure.truth import PolicyAgent, histories, world_numbers
 from localpolicy.model.baselines import BASELINES
-from localpolicy.model.histories import Deployable
+from localpolicy.model.deployable import Deployable
 from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreWorld, write_prepared
-from localpolicy.simulation.shop import Chooser, StoreConfig
+from localpolicy.simulation.store_config import StoreConfig
+from localpolicy.simulation.store_world import Chooser
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.logits import Head, LinearLogits
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 

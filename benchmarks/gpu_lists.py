@@ -17,8 +17,8 @@ import triton
 from kernel_tiles import TYPES, inputs
 
 from localpolicy.catalogue import chunked, dense
-from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.kernels.top_k import top_k
+from localpolicy.logits import LinearLogits
 
 WAYS: dict[str, Callable[[LinearLogits, int], object]] = {"fused": top_k, "chunked": chunked.top, "whole": dense.top}
 

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
+from localpolicy.logits import AnyHead, Logits
 from localpolicy.measure.truth import PolicyAgent, true_value
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy

@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 import torch
 import triton
 
-from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.kernels import tiles
 from localpolicy.kernels.gradient import head_gradient
 from localpolicy.kernels.largest import largest
 from localpolicy.kernels.softmax import softmax_sums
 from localpolicy.kernels.tiles import Tile
+from localpolicy.logits import Head, LinearLogits
 
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 TABLES = {"pulled": tiles.PULLED, "summed": tiles.SUMMED, "valued": tiles.VALUED, "both": tiles.BOTH,

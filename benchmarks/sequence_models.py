@@ -34,7 +34,7 @@ from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.baselines import ItemNeighbours
-from localpolicy.model.histories import Deployable
+from localpolicy.model.deployable import Deployable
 from localpolicy.model.recorded import read_recorded
 from localpolicy.runs.config import config_of
 from localpolicy.training.train import train

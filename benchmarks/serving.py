@@ -37,8 +37,9 @@ def untrained(items: int, folder: Path, *, width: int = 64, int8: bool = False) 
     import torch
 
     from localpolicy.model.config import ModelConfig
+    from localpolicy.model.deployable import Origin
     from localpolicy.model.network import Network
-    from localpolicy.model.policy import Origin, Policy
+    from localpolicy.model.policy import Policy
     from localpolicy.runtime.files import sha256
     from localpolicy.serving.graph import write_graph
 

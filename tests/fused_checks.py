@@ -8,9 +8,10 @@ import weakref
 import torch
 
 from localpolicy.catalogue import chunked, dense, fused, sharded
-from localpolicy.catalogue.logits import Head, LinearLogits, rows_added_last
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.shards import Shard, ShardedHead
+from localpolicy.logits import Head, LinearLogits
+from localpolicy.runtime.deferred_gradients import deferred_gradients
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.adam import TableAdamW
 
@@ -134,7 +135,7 @@ def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
 
     expected = graded(lambda rows, items: rows.at(items), exact(rows))
     whole = graded(fused.taken, rows)
-    with rows_added_last():
+    with deferred_gradients():
         leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
         value = fused.taken(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None)), items)
         value.backward(upstream.to(value.dtype))
@@ -171,7 +172,7 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
         size = two.norm().clamp(min=float(upstream.norm()))  # a bias's gradient may cancel
         error = float((one.double() - two).norm() / size)
         assert one.isfinite().all() and (v == 1 or error < tolerance), (name, error)
-    with rows_added_last():
+    with deferred_gradients():
         later, grads = gradients(fused, rows, items, upstream, keep=True)
         assert grads[0] is not None and (grads[1] is None) == (dtype == torch.float32), "float32 tables wait"
     for one, other in zip(later, found, strict=True):
@@ -247,8 +248,8 @@ def check_range(n, v, d, dtype, shift, *, tolerance, device="cpu"):
 
 def check_statistics(n, v, d, dtype, *, tolerance, device="cpu", lists=1, exclude=False):
     """Everything evaluation asks, against logits that are formed."""
-    from localpolicy.catalogue.logits import DenseLogits
     from localpolicy.catalogue.statistics import catalogue_statistics
+    from localpolicy.logits import DenseLogits
 
     policy, values, *others = (draw_rows(n, v, d, dtype, device=device, seed=seed) for seed in range(4))
     items = draw_items(n, v, device)

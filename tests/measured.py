@@ -18,8 +18,9 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import holm_factors
 from localpolicy.measure.summary import Scores
 from localpolicy.model.config import ModelConfig
+from localpolicy.model.deployable import Origin
 from localpolicy.model.network import Network
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.policy import Policy
 
 EVENTS = ["none", "click", "purchase"]
 REWARDS = {"none": 0.0, "click": 0.2, "purchase": 1.0}

@@ -13,10 +13,11 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.model.config import ModelConfig
+from localpolicy.model.deployable import Origin
 from localpolicy.model.heads import HEADS as EVERY_HEAD
 from localpolicy.model.heads import ProjectedHead
 from localpolicy.model.network import Network
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.policy import Policy
 from localpolicy.types import Batch
 
 HEADS = tuple(head for head in EVERY_HEAD if head != "q")  # a network has one Q head, or two

@@ -18,7 +18,7 @@ from localpolicy.runs.config import Config
 from localpolicy.settings import Settings
 from localpolicy.simulation.bandit import BanditConfig
 from localpolicy.simulation.raw_netflix import NetflixConfig
-from localpolicy.simulation.shop import StoreConfig
+from localpolicy.simulation.store_config import StoreConfig
 
 PAGE = Path(__file__).parents[1] / "docs" / "settings.md"
 OTHERS: dict[str, type[Settings]] = {

@@ -18,7 +18,6 @@ import torch
 from peers.clock import Clock, Settings, memory, read, report, two_cores
 from torch import Tensor
 
-from localpolicy import __version__
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.objectives.critic import Critic
@@ -28,6 +27,7 @@ from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
+from localpolicy.version import __version__
 
 REWARDS = {"click": 0.2, "purchase": 1.0}
 

@@ -16,11 +16,11 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from localpolicy.version import __version__ as __version__
+
 # Torch's threads wait for each other asleep, not in a loop: beside other programs a waiting thread would use up the
 # time of the one it waits for, and a step of a tenth of a second would take seconds. Read when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-__version__ = "0.1.0"
 
 # Where each public name lives.
 _HOMES = {
@@ -48,8 +48,7 @@ _HOMES = {
     "localpolicy.report.paper": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.extend": ("extend",),
-    "localpolicy.runs.run": ("Run",),
-    "localpolicy.runs.similar": ("similar",),
+    "localpolicy.runs.run": ("Run", "similar"),
     "localpolicy.serving": ("rollout",),
     "localpolicy.serving.audit": ("Audit", "audit"),
     "localpolicy.serving.erase": ("erase",),
@@ -102,7 +101,7 @@ if TYPE_CHECKING:
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.extend import extend as extend
     from localpolicy.runs.run import Run as Run
-    from localpolicy.runs.similar import similar as similar
+    from localpolicy.runs.run import similar as similar
     from localpolicy.serving import rollout as rollout
     from localpolicy.serving.audit import Audit as Audit
     from localpolicy.serving.audit import audit as audit

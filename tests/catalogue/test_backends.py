@@ -9,9 +9,9 @@ import torch
 from fused_checks import check_freed
 
 from localpolicy.catalogue import BACKENDS, backend, chunked, chunks, dense
-from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits, tilted
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.errors import ConfigError
+from localpolicy.logits import DenseLogits, Head, LinearLogits, tilted
 from localpolicy.types import ItemFilters
 
 SHAPES = [(1, 1), (1, 2), (7, 2), (5, 1271), (1, 1271), (64, 300)]

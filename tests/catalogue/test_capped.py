@@ -9,8 +9,8 @@ import torch
 
 from localpolicy.catalogue import BACKENDS, backend, dense
 from localpolicy.catalogue.capped import CappedLogits
-from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
+from localpolicy.logits import DenseLogits, Head, LinearLogits
 
 N, V, D, BETA, CAP = 6, 31, 4, 0.3, 2.5
 

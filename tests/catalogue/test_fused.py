@@ -25,7 +25,7 @@ from interpreter import interpreted
 from several_processes import in_processes
 
 from localpolicy.catalogue import chunked, dense, fused
-from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
+from localpolicy.logits import DenseLogits, Head, LinearLogits
 
 pytestmark = interpreted
 

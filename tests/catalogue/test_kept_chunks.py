@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from localpolicy.catalogue.chunks import ChunkedSoftmax
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.logits import Head, LinearLogits
 
 
 def test_chunks_are_kept_for_a_gradient_alone():

@@ -9,9 +9,9 @@ from several_processes import in_processes
 
 from localpolicy.catalogue import chunks, dense, sharded
 from localpolicy.catalogue.capped import CappedLogits
-from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.shards import Shard, ShardedHead, lookup
+from localpolicy.logits import Head, LinearLogits
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.types import ItemFilters
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from localpolicy.catalogue import dense, soft_targets
-from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
+from localpolicy.logits import DenseLogits, Head, LinearLogits
 
 N, V, D = 7, 11, 3
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from localpolicy.catalogue import blocks, dense
-from localpolicy.catalogue.logits import DenseLogits, Head, LinearLogits
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
+from localpolicy.logits import DenseLogits, Head, LinearLogits
 
 
 def linear(seed: int, n: int = 23, v: int = 37, d: int = 5, scale: float = 1.0) -> LinearLogits:

@@ -9,7 +9,7 @@ from broken_runs import train_until
 from small_logs import write_small
 
 from localpolicy.catalogue import backend, dense
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.logits import Head, LinearLogits
 from localpolicy.measure.candidates import open_run
 from localpolicy.measure.truth import PolicyAgent
 from localpolicy.objectives import OBJECTIVES

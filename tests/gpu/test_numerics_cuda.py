@@ -11,7 +11,7 @@ import torch
 from small_logs import write_small
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.logits import Head, LinearLogits
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train

@@ -11,7 +11,6 @@ import torch
 from measured import evaluate_policy
 from measured import log as small_log
 
-from localpolicy.catalogue.logits import DenseLogits, Logits
 from localpolicy.data.batches import WindowConfig
 from localpolicy.judge.claims import UNJUDGED, Claim, Gate, check, unjudged
 from localpolicy.judge.gate_answers import (
@@ -30,6 +29,7 @@ from localpolicy.judge.gate_answers import (
 )
 from localpolicy.judge.gate_ranks import ALIKE, gain_claim
 from localpolicy.judge.rules import GateRules
+from localpolicy.logits import DenseLogits, Logits
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.significance import Paired, paired
 from localpolicy.types import Batch

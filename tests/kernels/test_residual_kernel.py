@@ -10,7 +10,7 @@ from interpreter import either
 from torch import nn
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import rows_added_last
+from localpolicy.runtime.deferred_gradients import deferred_gradients
 
 pytestmark = either
 
@@ -98,7 +98,7 @@ def test_gradients_of_parameters_may_wait():
             layer.bias.copy_(draw(50, seed=8))
         layer.bias.requires_grad_(not frozen)
         parameters = [*layer.parameters(), *norm.parameters()]
-        with rows_added_last() if later else nullcontext():
+        with deferred_gradients() if later else nullcontext():
             seed = torch.zeros(1, dtype=torch.long, device=DEVICE)
             add_and_norm(None, linear(layer, x), norm, seed=seed, site=0, dropout=0.0)[1].backward(
                 draw(300, 50, seed=1)

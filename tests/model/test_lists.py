@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from localpolicy.catalogue import BACKENDS, backend, chunks
-from localpolicy.catalogue.logits import DenseLogits, Head
 from localpolicy.catalogue.without import Without
 from localpolicy.errors import DataError
+from localpolicy.logits import DenseLogits, Head
 from localpolicy.model import lists as lists_module
 from localpolicy.model.lists import draw_lists
 

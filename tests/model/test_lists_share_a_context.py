@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from localpolicy.catalogue import chunked
-from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.quality import measure
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.logits import DenseLogits
 from localpolicy.measure.score import score
 from localpolicy.model.backbones import Layout
 from localpolicy.model.baselines import recent

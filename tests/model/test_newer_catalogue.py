@@ -8,15 +8,16 @@ import pytest
 import torch
 
 from localpolicy.catalogue import backend
-from localpolicy.catalogue.logits import Head, LinearLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
+from localpolicy.logits import Head, LinearLogits
 from localpolicy.model.config import ModelConfig
+from localpolicy.model.deployable import Origin
 from localpolicy.model.network import Network
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.policy import Policy
 
 EVENTS = ["none", "click"]
 OLD = ["a", "b", "c", "d"]

@@ -7,8 +7,9 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from localpolicy.catalogue.logits import copies_in, formed_beside, rows_added_last
+from localpolicy.logits import copies_in
 from localpolicy.model.item_rows import begun
+from localpolicy.runtime.deferred_gradients import compute_on_branch, deferred_gradients
 
 
 def graded(*, later):
@@ -17,7 +18,7 @@ def graded(*, later):
     start = torch.randn(4, generator=generator, requires_grad=True)
     embedded = torch.randn(7, 4, generator=generator, requires_grad=True)
     begins = torch.tensor([True, False, False, True, True, False, False])
-    with rows_added_last() if later else nullcontext():
+    with deferred_gradients() if later else nullcontext():
         one, two = begun(begins, start, embedded), begun(~begins, start, embedded)
         (one * torch.arange(28.0).view(7, 4) + two).sum().backward()
         assert (start.grad is None) == later
@@ -38,13 +39,13 @@ def test_what_cannot_wait_is_returned(how):
         "frozen": table.detach(),
         "half precision": table.detach().half().requires_grad_(),
     }
-    with nullcontext() if how == "not within the block" else rows_added_last():
-        (given,) = formed_beside((tables.get(how, table),), lambda: (torch.ones(3),), reads=(table,))
+    with nullcontext() if how == "not within the block" else deferred_gradients():
+        (given,) = compute_on_branch((tables.get(how, table),), lambda: (torch.ones(3),), reads=(table,))
     assert given is not None and table.grad is None
 
 
 def test_copies_of_a_table_are_gone_at_the_end_of_the_block():
-    from localpolicy.catalogue.logits import as_type
+    from localpolicy.logits import as_type
 
     table = torch.randn(3, 2)
     with copies_in(torch.bfloat16, table):

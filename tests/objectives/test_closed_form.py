@@ -13,7 +13,8 @@ from tabular import World, maximise, normalised, table, tabular
 from test_convergence import GAMMA, Q_MU, WORLD, close
 
 from localpolicy.catalogue import dense
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.deployable import Origin
+from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, heads_for
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.critic import Critic

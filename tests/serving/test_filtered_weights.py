@@ -10,12 +10,12 @@ import pytest
 import torch
 from test_log import HOUR, START, answer, listed, write
 
-from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.quality import filter_notes, measure
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
+from localpolicy.logits import DenseLogits
 from localpolicy.measure.decisions import decisions
 from localpolicy.measure.estimators import doubly_robust, importance
 from localpolicy.measure.score import score

@@ -20,8 +20,9 @@ from localpolicy.cli.doctor import verify
 from localpolicy.cli.runs import export as command
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.model.deployable import Origin
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed, write_json

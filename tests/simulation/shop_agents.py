@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localpolicy.simulation.shop import REWARDS
 from localpolicy.simulation.shoppers import INTENT_MEMORY, Shoppers
+from localpolicy.simulation.store_world import REWARDS
 
 
 @dataclass(frozen=True)

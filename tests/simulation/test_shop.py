@@ -7,10 +7,11 @@ import pytest
 from shop_agents import FarSighted, Myopic
 
 from localpolicy.errors import ConfigError
+from localpolicy.simulation.distributions import Lengths, PopularityLaw
 from localpolicy.simulation.events import Events
-from localpolicy.simulation.laws import Lengths, PopularityLaw
-from localpolicy.simulation.shop import REWARDS, StoreConfig, StoreWorld
 from localpolicy.simulation.shoppers import Shoppers
+from localpolicy.simulation.store_config import StoreConfig
+from localpolicy.simulation.store_world import REWARDS, StoreWorld
 
 TINY = StoreWorld(StoreConfig(items=30, categories=4, mean_length=6, max_length=12), seed=2)
 DEFAULT = StoreWorld()

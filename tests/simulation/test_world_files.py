@@ -22,7 +22,7 @@ from localpolicy.simulation import (
     write_prepared,
 )
 from localpolicy.simulation import bandit as bandit_module
-from localpolicy.simulation import shop as shop_module
+from localpolicy.simulation import store_world as store_module
 
 BANDIT = BanditWorld(BanditConfig(contexts=20, items=15))
 SHOP = StoreWorld(StoreConfig(items=50, categories=5, mean_length=6))
@@ -197,7 +197,7 @@ def test_a_later_log_shows_no_item_that_the_earlier_lacks(tmp_path: Path) -> Non
 def test_many_chunks_make_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is bounded by a chunk; the joints must not show."""
     monkeypatch.setattr(bandit_module, "CHUNK", 64)
-    monkeypatch.setattr(shop_module, "CHUNK", 64)
+    monkeypatch.setattr(store_module, "CHUNK", 64)
     for world in (BANDIT, SHOP):
         assert max(len(chunk.sequence) for chunk in world.log(500, 0)) == 64
         told: list[int] = []
@@ -245,7 +245,7 @@ def test_a_world_that_is_not_the_same_is_refused(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("write", [write_log, write_prepared])
 def test_an_interrupted_writing_leaves_nothing(write: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shop_module, "CHUNK", 64)
+    monkeypatch.setattr(store_module, "CHUNK", 64)
 
     def stop(_: int) -> None:
         raise KeyboardInterrupt

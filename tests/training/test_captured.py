@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 
 from localpolicy.data.batches import Windows
@@ -72,3 +75,73 @@ def test_every_objective_of_this_package_with_steps_is_capturable():
     made_of_others = {"lpi_cb", "lpi_rl"}
     assert {name for name, objective in OBJECTIVES.items() if not objective.capturable} == made_of_others
     assert Critic.capturable and Distill.capturable, "what these are made of"
+
+
+class GeneratorState:
+    """A device generator's state, as torch keeps it: a seed, and whether a capture has begun and not ended."""
+
+    seed = 0
+    capturing = False
+
+    def draw(self) -> int:
+        """What a step or a replay does with it."""
+        if self.capturing:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+        return self.seed
+
+
+class FakeDevice:
+    """A step, and captures of it on a CPU: a graph reads the generator's state of its capture, as torch's do."""
+
+    def __init__(self):
+        self.state = GeneratorState()
+        self.recording = False
+        self.seeds = []  # of the steps that were made
+        self.optimiser = SimpleNamespace(zero_grad=lambda set_to_none: None)
+
+    def __call__(self, *given, **named):
+        if not self.recording:
+            self.seeds.append(self.state.draw())
+
+    @contextmanager
+    def captured_into(self, graph, stream, pool):
+        self.recording, self.state.capturing = True, True
+        try:
+            yield
+            if graph.fails:
+                raise RuntimeError("operation not permitted when stream is capturing")
+            self.state.capturing = False
+        finally:
+            self.recording = False
+
+    def restart_generator(self, _):
+        seed, self.state = self.state.seed, GeneratorState()
+        self.state.seed = seed
+
+    def graph(self, *, fails):
+        state = self.state
+
+        def replay():
+            self.seeds.append(state.draw())
+
+        return SimpleNamespace(fails=fails, replay=replay, pool=lambda: 0)
+
+
+def test_a_later_capture_that_fails_leaves_every_step_right(small, monkeypatch):
+    device = FakeDevice()
+    fails = iter([False, True])
+    monkeypatch.setattr(captured.torch.cuda, "CUDAGraph", lambda: device.graph(fails=next(fails)))
+    monkeypatch.setattr(captured, "_captured_into", device.captured_into)
+    monkeypatch.setattr(captured, "_restart_generator", device.restart_generator)
+    config = resolve(Config.parse({"objective": {"name": "mle"}, "train": {"device": "cpu", "batch_size": 4}}), small)
+    steps = captured.CapturedSteps(device, Windows(small, "train", config.data), config)
+    batch = next(iter(steps.planner.epoch(seed=0, epoch=0)))
+    coins = [True, True, False, True, False, True, False, True]  # the second coin's capture is the one that fails
+    replayed = []
+    for number, coin in enumerate(coins):
+        device.state.seed = number + 1  # as `Step.begin` seeds the generator
+        steps.step(batch, number, coin)
+        replayed.append(len(steps.graphs))
+    assert device.seeds == list(range(1, len(coins) + 1)), "each step is made once, by its own seed"
+    assert replayed == [0, 1, 1, 1, 0, 0, 0, 0]
+    assert steps.refused == "capture failed: operation not permitted when stream is capturing"

@@ -1,7 +1,7 @@
 """The only code that touches V: statistics over the whole catalogue, reduced to one number per position.
 
-`logits.py` says what logits over the catalogue are without forming them. Each backend is a module with the same
-functions:
+`localpolicy.logits` says what logits over the catalogue are without forming them. Each backend is a module with the
+same functions:
 
     log_prob(rows, items)                  log softmax at the taken item, with gradients
     log_prob_and_mean(rows, items, values) the same, and Σ_a softmax(rows)_a · values_a (constant), in one pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
-from localpolicy.catalogue.logits import DenseLogits, LinearLogits, Logits
+from localpolicy.logits import DenseLogits, LinearLogits, Logits
 
 CELLS = {"cpu": 1 << 22, "cuda": 1 << 26}  # numbers in one block: 16 MiB of a CPU's cache, 256 MiB of a GPU's memory
 

@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeGuard
 
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.shards import Shard, ShardedLogits
+from localpolicy.logits import LinearLogits, Logits
 
 
 class CappedLogits(NamedTuple):

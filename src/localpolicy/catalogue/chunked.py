@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from localpolicy.catalogue import softmax
 from localpolicy.catalogue.chunks import ChunkedSoftmax, chunks_of, like_of, sums_over_chunks
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import OpenItems, among
 from localpolicy.catalogue.ties import tie_bounds
+from localpolicy.logits import LinearLogits, Logits
 
 
 def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:

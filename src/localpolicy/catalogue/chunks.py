@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import Head, LinearLogits, Logits
 from localpolicy.catalogue.open_items import ClosedPairs, OpenLogits
-from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
+from localpolicy.catalogue.softmax import Gradients, Wanted
+from localpolicy.logits import Head, LinearLogits, Logits, SoftmaxSums
 
 # Numbers in one chunk: on a CPU 2 MiB of float32, about a core's share of cache; on a GPU enough to fill it.
 CHUNK = {"cpu": 1 << 19, "cuda": 1 << 27}
@@ -229,7 +229,7 @@ class ChunkedSoftmax:
     def _open(self, rows: LinearLogits) -> Logits:
         return rows if self.closed is None else OpenLogits(rows, self.closed)
 
-    def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> Sums:
+    def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> SoftmaxSums:
         """Normalisers, log p of the items, and the mean of `values`."""
         hidden = rows.hidden
         if self.for_gradient and any(wanted) and Kept.worth_it(*rows.shape, hidden):
@@ -268,13 +268,13 @@ class ChunkedSoftmax:
 
 def sums_over_chunks(
     rows: Logits, values: Logits | None = None, *, own_values: bool = False, kept: Kept | None = None
-) -> Sums:
+) -> SoftmaxSums:
     """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
     like = like_of(rows)
     weighted = own_values or values is not None
     bits, factor = in_bits(rows)
 
-    def summed(running: PlainSum | RunningSum, pulled: Pulled | None) -> Sums:
+    def summed(running: PlainSum | RunningSum, pulled: Pulled | None) -> SoftmaxSums:
         if kept:
             kept.chunks.clear()
         formed = () if values is None or pulled else (values,)
@@ -286,8 +286,8 @@ def sums_over_chunks(
             if kept:
                 kept.chunks.append((start, stop, chunk, shift))
         if pulled:
-            return Sums(running.log(), pulled.total() / running.sums[0])
-        return Sums(running.log(), running.mean() if weighted else None)
+            return SoftmaxSums(running.log(), pulled.total() / running.sums[0])
+        return SoftmaxSums(running.log(), running.mean() if weighted else None)
 
     if like.device.type == "cpu":  # elsewhere the question whether it fits would wait for the device
         linear = isinstance(values, LinearLogits) and values.hidden.dtype == like.dtype == summing_type(like)

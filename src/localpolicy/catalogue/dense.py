@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.ties import tie_bounds
+from localpolicy.logits import Logits
 
 
 def _formed(rows: Logits, open_items: OpenItems | None = None) -> Tensor:

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from localpolicy.catalogue import chunked, softmax
 from localpolicy.catalogue.chunks import ChunkedSoftmax, sums_over_chunks
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import ClosedPairs, OpenItems
-from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
+from localpolicy.catalogue.softmax import Gradients, Wanted
+from localpolicy.catalogue.ties import tie_bounds
 from localpolicy.catalogue.without import Without
+from localpolicy.logits import LinearLogits, Logits, SoftmaxSums
 
 WIDEST = 256
 WIDEST_EXACT = 128  # in evaluation: three products need the room of three
@@ -72,16 +73,16 @@ class FusedSoftmax:
     apart = True
 
     def __init__(self, closed: Tensor | None = None) -> None:
-        self.kept: Sums | None = None
+        self.kept: SoftmaxSums | None = None
         self.closed = closed  # [N, C] items
 
-    def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> Sums:
+    def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> SoftmaxSums:
         """Normalisers, log p of the items, and the mean of `values`."""
         from localpolicy.kernels.softmax import softmax_sums
 
         sums = softmax_sums(rows, values=values, pull=wanted[0], items=items, closed=self.closed, precision=TRAINING)
         # Not the results themselves: they lead to the autograd graph, which leads here, and would keep each other.
-        self.kept = Sums(sums.normaliser, pulled=sums.pulled)
+        self.kept = SoftmaxSums(sums.normaliser, pulled=sums.pulled)
         return sums
 
     def gradient(
@@ -141,7 +142,9 @@ def _closed(rows: Logits, open_items: OpenItems | None) -> ClosedPairs | None:
     return None if open_items is None else open_items.closed_pairs(0, rows.shape[1])
 
 
-def sums(rows: Logits, values: Logits | None = None, *, own_values: bool = False, precision: str = EXACT) -> Sums:
+def sums(
+    rows: Logits, values: Logits | None = None, *, own_values: bool = False, precision: str = EXACT
+) -> SoftmaxSums:
     """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
     known = serves if precision == TRAINING else evaluates
     if not known(rows) or (values is not None and not known(values)):
@@ -218,7 +221,7 @@ def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = No
     from localpolicy.kernels import ranking
 
     known = items if here is None else torch.where(here, items, -1)
-    above, tied, *_ = ranking.ranked(rows, known, own, precision=EXACT)
+    above, tied, *_ = ranking.ranked(rows, known, tie_bounds(rows, own), precision=EXACT)
     return above, tied
 
 

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.chunked import divergences
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.ties import tie_bounds
 from localpolicy.catalogue.without import Without
+from localpolicy.logits import LinearLogits, Logits
 
 
 def serves(*every: Logits | None) -> bool:
@@ -35,7 +35,9 @@ def fused_statistics(
     from localpolicy.kernels.ranking import ranked
 
     own = fused.at(rows, items)
-    above, tied, best, normaliser, mean = ranked(rows, items, own, everything=True, precision=fused.EXACT)
+    above, tied, best, normaliser, mean = ranked(
+        rows, items, tie_bounds(rows, own), everything=True, precision=fused.EXACT
+    )
     assert best is not None and normaliser is not None and mean is not None
     shown = best[:, None]
     if excluded is not None:

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.without import changeable
 from localpolicy.limits import NO_FILTER, UNKNOWN_FILTER
+from localpolicy.logits import Logits
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.types import Batch, ItemFilters
 

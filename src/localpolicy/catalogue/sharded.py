@@ -17,10 +17,10 @@ from localpolicy.catalogue import fused, softmax
 from localpolicy.catalogue.capped import CappedLogits, ShardedRows, shard_of
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.chunks import ChunkedSoftmax
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import ClosedPairs, OpenItems, OpenLogits
 from localpolicy.catalogue.shards import Shard, ShardedLogits
-from localpolicy.catalogue.softmax import Gradients, Sums, Wanted
+from localpolicy.catalogue.softmax import Gradients, Wanted
+from localpolicy.logits import LinearLogits, Logits, SoftmaxSums
 from localpolicy.runtime.ranks import Ranks
 
 
@@ -52,17 +52,17 @@ def _gathered_open(rows: ShardedRows, open_items: OpenItems | None) -> tuple[Log
     return every if closed is None else OpenLogits(every, closed), mine
 
 
-def _over_ranks(sums: Sums, ranks: Ranks) -> Sums:
+def _over_ranks(sums: SoftmaxSums, ranks: Ranks) -> SoftmaxSums:
     """Normaliser and mean over the items of all ranks, from those over this rank's."""
     largest = ranks.extreme_(sums.normaliser.clone(), largest=True)
     shift = torch.where(largest.isfinite(), largest, torch.zeros_like(largest))  # -inf - -inf would be NaN
     share = torch.exp(sums.normaliser - shift)
     if sums.mean is None:
-        return Sums(shift + ranks.sum_(share).log())
+        return SoftmaxSums(shift + ranks.sum_(share).log())
     # A rank without a share has no mean either.
     weighted = torch.where(share > 0, share * sums.mean, 0.0)
     total, weighted = ranks.sum_(torch.stack([share, weighted]))
-    return Sums(shift + total.log(), weighted / total)
+    return SoftmaxSums(shift + total.log(), weighted / total)
 
 
 class ShardedSoftmax:
@@ -77,7 +77,7 @@ class ShardedSoftmax:
         self.shard = shard
         self.open_items = open_items
 
-    def sums(self, rows: LinearLogits, items: Tensor, values: ShardedLogits | None, wanted: Wanted) -> Sums:
+    def sums(self, rows: LinearLogits, items: Tensor, values: ShardedLogits | None, wanted: Wanted) -> SoftmaxSums:
         """Normalisers, log p of the items, and the mean of `values`, for this rank's positions."""
         ranks = self.shard.ranks
         self.hidden, self.mine = ranks.all_gather(rows.hidden)
@@ -92,7 +92,7 @@ class ShardedSoftmax:
         everywhere = _over_ranks(local, ranks)
         self.normaliser = everywhere.normaliser
         own = ranks.sum_(torch.where(self.here, local.log_p + local.normaliser, 0.0))
-        return Sums(
+        return SoftmaxSums(
             self.normaliser[self.mine],
             None if everywhere.mean is None else everywhere.mean[self.mine],
             (own - self.normaliser)[self.mine],

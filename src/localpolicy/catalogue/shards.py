@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import Head, LinearLogits
+from localpolicy.logits import Head, LinearLogits
 from localpolicy.runtime.ranks import Ranks
 
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from localpolicy.catalogue.blocks import part_of
 from localpolicy.catalogue.chunks import summing_type
-from localpolicy.catalogue.logits import LinearLogits, Logits
+from localpolicy.logits import LinearLogits, Logits
 
 CELLS = 1 << 24  # numbers of one block: 64 MiB of float32
 

@@ -11,26 +11,18 @@ A `Softmax` forms these sums: over chunks (`chunks`), over tiles on a GPU (`fuse
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from localpolicy.catalogue.logits import Head, LinearLogits, Logits, add_last, gradients_wait
-from localpolicy.runtime.branch import Branch
+from localpolicy.logits import Head, LinearLogits, Logits, SoftmaxSums
+from localpolicy.runtime.deferred_gradients import can_defer, defer
+from localpolicy.runtime.graph_branch import GraphBranch
 
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]  # of hidden, weight and bias
 Wanted = tuple[bool, bool, bool]
-
-
-class Sums(NamedTuple):
-    """What one pass over the catalogue gives: [N] each, `pulled` [N, D]. None where not asked for."""
-
-    normaliser: Tensor  # log Σ_a e^{row_a}
-    mean: Tensor | None = None  # Σ_a p_a value_a
-    log_p: Tensor | None = None  # log p of the taken item
-    pulled: Tensor | None = None  # Σ_a p_a weight_a
 
 
 class Softmax(Protocol):
@@ -38,7 +30,7 @@ class Softmax(Protocol):
 
     apart: bool  # whether the gradient of hidden states needs no pass over the catalogue
 
-    def sums(self, rows: LinearLogits, items: Tensor, values: Any, wanted: Wanted) -> Sums:
+    def sums(self, rows: LinearLogits, items: Tensor, values: Any, wanted: Wanted) -> SoftmaxSums:
         """Normalisers, log p of the items, and the mean of `values` where they are given."""
         ...
 
@@ -76,15 +68,15 @@ class _LogProb(torch.autograd.Function):
         hidden, weight, bias, items, normaliser = ctx.saved_tensors
         rows = LinearLogits(hidden, Head(weight, bias))
         wanted = ctx.needs_input_grad[:3]
-        if not (ctx.softmax.apart and any(wanted[1:]) and gradients_wait(*ctx.tables)):
+        if not (ctx.softmax.apart and any(wanted[1:]) and can_defer(*ctx.tables)):
             return *ctx.softmax.gradient(rows, items, normaliser, upstream, wanted), None, None, None
-        branch = Branch(hidden.device)
+        branch = GraphBranch(hidden.device)
         for_hidden, *_ = ctx.softmax.gradient(rows, items, normaliser, upstream, (wanted[0], False, False))
-        with branch.beside():  # the backbone goes on meanwhile
+        with branch.on_side_stream():  # the backbone goes on meanwhile
             _, *for_tables = ctx.softmax.gradient(rows, items, normaliser, upstream, (False, *wanted[1:]))
         for table, gradient in zip(ctx.tables, for_tables, strict=True):
             if gradient is not None:
-                add_last(table, gradient, branch, reads=(*ctx.saved_tensors, upstream))
+                defer(table, gradient, branch, reads=(*ctx.saved_tensors, upstream))
         return for_hidden, None, None, None, None, None
 
 

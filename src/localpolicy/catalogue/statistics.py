@@ -18,9 +18,9 @@ from torch import Tensor
 from localpolicy.catalogue.blocks import blocks_of, part_of
 from localpolicy.catalogue.chunked import divergences
 from localpolicy.catalogue.fused_statistics import fused_statistics, serves
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import OpenItems, masked
 from localpolicy.catalogue.ties import tie_bounds
+from localpolicy.logits import LinearLogits, Logits
 
 Columns = dict[str, Tensor]
 

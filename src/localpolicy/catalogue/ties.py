@@ -12,8 +12,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from localpolicy.catalogue.capped import CappedLogits
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.shards import ShardedLogits
+from localpolicy.logits import LinearLogits, Logits
 
 ROUNDING = 2.0**-17  # of a score, or of 1 where it is smaller: about 64 units in the last place of float32
 

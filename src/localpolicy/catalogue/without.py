@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Logits
+from localpolicy.logits import Logits
 
 
 class Without:

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from localpolicy import __version__
 from localpolicy.cli.data import prepare, simulate
 from localpolicy.cli.doctor import doctor, verify
 from localpolicy.cli.evaluate import compare, evaluate, gate
@@ -28,6 +27,7 @@ from localpolicy.cli.serve import plan, recommend, rollout, serve
 from localpolicy.cli.studies import PAPER, demo, loop, paper, sweep
 from localpolicy.cli.train import train
 from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest, on_command_line
+from localpolicy.version import __version__
 
 LOG = logging.getLogger(__name__)
 VERBS: dict[str, Verb] = {

@@ -10,8 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.kernels.tiles import VALUED, operands, padded, splits, tile
+from localpolicy.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)

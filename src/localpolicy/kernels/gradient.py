@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
-from localpolicy.catalogue.softmax import Sums
 from localpolicy.kernels.tiles import GRADIENT, operands, padded, splits, tile
+from localpolicy.logits import LinearLogits, SoftmaxSums
 
 LOG2E = tl.constexpr(1.4426950408889634)
 
@@ -138,7 +137,7 @@ def taken_gradient(
     rows: LinearLogits,
     items: Tensor,
     upstream: Tensor,
-    forward: Sums,
+    forward: SoftmaxSums,
     normaliser: Tensor,
     for_weight: Tensor | None,
     for_bias: Tensor | None,

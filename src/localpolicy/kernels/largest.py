@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.kernels.tiles import LARGEST, operands, padded, splits, tile
+from localpolicy.logits import LinearLogits
 
 NO_ITEM = tl.constexpr(2147483647)
 

@@ -1,7 +1,7 @@
 """All that evaluation asks of one policy, in one pass over the catalogue: how many items score above the taken one and
 how many tie with it, the best item, log Σ e^x, and Σ p·x for the entropy.
 
-An item's own score may be rounded otherwise than those of its tile: scores within the bounds of `catalogue.ties` tie.
+An item's own score may be rounded otherwise than those of its tile: scores within the bounds that the caller gives tie.
 The taken item itself is known by its index, and counts neither above nor among the tied.
 """
 
@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
-from localpolicy.catalogue.ties import tie_bounds
 from localpolicy.kernels.tiles import SUMMED, VARYING, Tile, operands, padded, splits, tile
+from localpolicy.logits import LinearLogits
 
 LOG2E = tl.constexpr(1.4426950408889634)
 NO_ITEM = tl.constexpr(2147483647)
@@ -141,9 +140,14 @@ def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -
 
 
 def ranked(
-    rows: LinearLogits, items: Tensor, own: Tensor, *, everything: bool = False, precision: str = "tf32x3"
+    rows: LinearLogits,
+    items: Tensor,
+    bounds: tuple[Tensor, Tensor],
+    *,
+    everything: bool = False,
+    precision: str = "tf32x3",
 ) -> Ranked:
-    """How the score `own` of an item stands among those of the others; with `everything` also the rest of `Ranked`.
+    """Count of other items above and within `bounds` (low, high) [N]; with `everything` also the rest of `Ranked`.
 
     An item below 0 is not among these rows.
     """
@@ -156,7 +160,7 @@ def ranked(
     def room(kind: torch.dtype, *, wanted: bool = True) -> Tensor:
         return torch.empty((cuts, n) if wanted else (1,), dtype=kind, device=hidden.device)
 
-    low, high = (bound.contiguous() for bound in tie_bounds(rows, own))
+    low, high = (bound.contiguous() for bound in bounds)
     above, tied = room(torch.int32), room(torch.int32)
     tops, totals, weighteds = (room(torch.float32, wanted=everything) for _ in range(3))
     bearers = room(torch.int32, wanted=everything)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import formed_beside
+from localpolicy.runtime.deferred_gradients import compute_on_branch
 
 TOKENS = 16  # of a program
 EPSILON = tl.constexpr(1e-5)  # as nn.LayerNorm has it
@@ -114,7 +114,9 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
         for_x = upstream @ weight if ctx.needs_input_grad[0] else None
-        return for_x, *formed_beside(ctx.tables, lambda: (upstream.T @ x, column_sums(upstream)), reads=(x, upstream))
+        return for_x, *compute_on_branch(
+            ctx.tables, lambda: (upstream.T @ x, column_sums(upstream)), reads=(x, upstream)
+        )
 
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
@@ -169,7 +171,7 @@ class _AddAndNorm(torch.autograd.Function):
             )  # fmt: skip
         else:
             parts.zero_()
-        for_norm = formed_beside(ctx.tables, lambda: (*column_sums(parts).view(2, width),), reads=(parts,))
+        for_norm = compute_on_branch(ctx.tables, lambda: (*column_sums(parts).view(2, width),), reads=(parts,))
         return (for_hidden if ctx.launch["ADDS"] else None), for_branch, *for_norm, None, None
 
 

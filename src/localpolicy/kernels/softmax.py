@@ -14,9 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
-from localpolicy.catalogue.softmax import Sums
 from localpolicy.kernels.tiles import BOTH, PULLED, SUMMED, VALUED, VARYING, operands, padded, splits, tile
+from localpolicy.logits import LinearLogits, SoftmaxSums
 
 LOG2E = tl.constexpr(1.4426950408889634)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -157,7 +156,7 @@ def softmax_sums(
     items: Tensor | None = None,
     closed: Tensor | None = None,
     precision: str = "tf32",
-) -> Sums:
+) -> SoftmaxSums:
     """One pass. `own_values`: the scores stand for the values; `items`: log p of each position's item, too.
 
     `closed` [N, C] are items that are left out of a position's sums; -1 is none.
@@ -180,7 +179,9 @@ def softmax_sums(
     weighteds, pulleds = room(weigh, cuts, n), room(pull, cuts, n, width)
     normaliser, mean, pulled = room(True, n), room(weigh, n), room(pull, n, width)
     log_p = room(items is not None, n)
-    sums = Sums(normaliser, mean if weigh else None, log_p if items is not None else None, pulled if pull else None)
+    sums = SoftmaxSums(
+        normaliser, mean if weigh else None, log_p if items is not None else None, pulled if pull else None
+    )
     if n == 0:
         return sums
     for running in (False, True):

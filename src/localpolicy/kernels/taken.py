@@ -10,8 +10,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from localpolicy.catalogue.logits import LinearLogits, rows_gradient
 from localpolicy.kernels.tiles import padded
+from localpolicy.logits import LinearLogits
+from localpolicy.runtime.deferred_gradients import rows_gradient
 
 ROWS = 16  # of a program
 

@@ -9,7 +9,7 @@ import torch
 import triton
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits, as_type
+from localpolicy.logits import LinearLogits, as_type
 
 # Arguments that differ from batch to batch. Triton would compile a kernel for multiples of 16 and another for the rest.
 VARYING = ("n_rows", "cuts")

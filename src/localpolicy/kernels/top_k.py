@@ -13,8 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits
 from localpolicy.kernels.tiles import LARGEST, Tile, operands, padded, splits, tile
+from localpolicy.logits import LinearLogits
 
 LARGEST_GROUP = 128  # items of a group: those of a tile
 FOLD = 8  # groups of a group of groups

@@ -18,7 +18,7 @@ from localpolicy.data.config import WindowConfig
 from localpolicy.errors import ConfigError
 from localpolicy.measure.divergence import Reference
 from localpolicy.model.config import OF_ITEM_TABLE
-from localpolicy.model.histories import Deployable
+from localpolicy.model.deployable import Deployable
 from localpolicy.model.policy import Policy
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runs.run import BY_LIKELIHOOD, LIKELIHOOD, Run

@@ -19,7 +19,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.measure.candidates import DATA, Candidate, ListsInMemory, RunLike, as_run, open_run
 from localpolicy.measure.divergence import Reference
-from localpolicy.model.histories import Deployable
+from localpolicy.model.deployable import Deployable
 from localpolicy.model.newer_catalogue import OnOtherData, on_data
 from localpolicy.model.recorded import read_recorded
 from localpolicy.runs.baselines import is_baseline, load_baseline

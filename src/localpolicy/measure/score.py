@@ -16,7 +16,6 @@ from torch import Tensor
 
 from localpolicy.catalogue import chunked, sharded
 from localpolicy.catalogue.capped import is_sharded
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
@@ -25,6 +24,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.first_meetings import met_before
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import DataError
+from localpolicy.logits import Logits
 from localpolicy.measure.summary import Scores
 from localpolicy.model.policy import Policy
 from localpolicy.runtime.progress import progress

@@ -22,14 +22,14 @@ import pyarrow as pa
 import torch
 
 from localpolicy.catalogue.blocks import blocks_of
-from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.batches import batch_of_flat
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import DataError
+from localpolicy.logits import DenseLogits
 from localpolicy.measure.estimate import mean_estimate, standard_error
 from localpolicy.measure.summary import coverage
-from localpolicy.model.histories import Deployable
+from localpolicy.model.deployable import Deployable
 from localpolicy.model.newer_catalogue import context_length, device_of
 from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import EPISODES, STEPS

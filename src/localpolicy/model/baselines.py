@@ -14,12 +14,11 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.limits import SMOOTHING
-from localpolicy.model.histories import Deployable
-from localpolicy.model.policy import Origin
+from localpolicy.logits import Logits
+from localpolicy.model.deployable import Deployable, Origin
 from localpolicy.types import Batch
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import AnyHead, Head, Logits
 from localpolicy.catalogue.shards import Shard, ShardedHead
+from localpolicy.logits import AnyHead, Head, Logits
 from localpolicy.model.backbones.drawn import normal
 
 ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item

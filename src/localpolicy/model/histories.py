@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,18 +13,15 @@ import pyarrow.compute as pc
 import torch
 
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import Logits
 from localpolicy.data.batches import batch_of_histories
 from localpolicy.data.names import columns_meant
 from localpolicy.data.names import plain as plain_name
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError, nearest, shown
+from localpolicy.model.deployable import Deployable
 from localpolicy.model.lists import Lists, draw_lists, with_names
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 from localpolicy.types import Batch
-
-if TYPE_CHECKING:
-    from localpolicy.model.policy import Origin
 
 LONGEST = 1_000  # actions of a history that a policy without a network is handed
 Index = Mapping[Hashable, int]
@@ -125,24 +122,6 @@ def pairs_of(pairs: Any, histories: Any, kind: pa.DataType) -> Pairs:
     items = [_id(item, kind, number) for number, item in enumerate(table[meant["item_id"]].to_pylist())]
     events = None if given.events is None else [given.events[row[who]] for who in whose]
     return Pairs(table, items, [given.histories[row[who]] for who in whose], events)
-
-
-class Deployable(Protocol):
-    """Rows over a catalogue that knows its items, and which events its histories hold: a policy, or a baseline."""
-
-    @property
-    def items(self) -> pa.Table:
-        """index, item_id, count."""
-        ...
-
-    @property
-    def origin(self) -> Origin:
-        """What it was made from."""
-        ...
-
-    def logits(self, batch: Batch) -> Logits:
-        """Unnormalised log-probabilities at the batch's positions."""
-        ...
 
 
 def index_of(items: pa.Table) -> dict[Hashable, int]:

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import formed_beside, gradients_wait
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.item_features import Encoded
 from localpolicy.data.neighbours import NewItems
+from localpolicy.runtime.deferred_gradients import can_defer, compute_on_branch
 
 LONGEST_BAG = 64  # entries that are summed one after another
 AT_ONCE = 4096  # new items that are mixed together
@@ -266,12 +266,12 @@ class _Begun(torch.autograd.Function):
         def for_start() -> tuple[Tensor]:
             return (torch.where(begins[:, None], upstream, 0.0).sum(0),)
 
-        start = formed_beside((ctx.start,), for_start, reads=(upstream, begins))
+        start = compute_on_branch((ctx.start,), for_start, reads=(upstream, begins))
         return None, *start, torch.where(begins[:, None], 0.0, upstream)
 
 
 def begun(begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
     """The start token's embedding where a sequence begins; its gradient, a sum over all tokens, may wait."""
-    if gradients_wait(start):
+    if can_defer(start):
         return _Begun.apply(begins, start, embedded)  # type: ignore[no-untyped-call, no-any-return]
     return torch.where(begins[:, None], start, embedded)

@@ -20,10 +20,10 @@ from localpolicy.catalogue.blocks import part_of
 from localpolicy.catalogue.capped import is_sharded
 from localpolicy.catalogue.chunks import LN2, in_bits, like_of, scratch, summing_type
 from localpolicy.catalogue.largest import largest
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.without import Without, changeable
 from localpolicy.data.item_features import kinds_of
 from localpolicy.errors import DataError
+from localpolicy.logits import Logits
 from localpolicy.results import Result
 
 PLAIN = 64  # 2^score up to which (and down to which) sums over a catalogue are as exact as those of shifted scores

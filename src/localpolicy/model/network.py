@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from localpolicy import plugins
-from localpolicy.catalogue.logits import AnyHead, Logits, take, tilted
 from localpolicy.catalogue.shards import Shard, lookup
 from localpolicy.errors import ConfigError
+from localpolicy.logits import AnyHead, Logits, tilted
 from localpolicy.model.backbones import Layout, backbone_called
 from localpolicy.model.backbones.drawn import normal
 from localpolicy.model.config import ModelConfig
@@ -28,6 +28,7 @@ from localpolicy.model.heads import (
     own_rows,
 )
 from localpolicy.model.item_rows import Features, Formed, ItemInputs, begun
+from localpolicy.runtime.deferred_gradients import take
 from localpolicy.types import START, Batch
 
 FEATURES = "features."  # what a saved network has beside that of the same without features

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.blocks import part_of
-from localpolicy.catalogue.logits import AnyHead, Head, Logits
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.model.histories import LONGEST, Deployable
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.logits import AnyHead, Head, Logits
+from localpolicy.model.deployable import Deployable, Origin
+from localpolicy.model.histories import LONGEST
+from localpolicy.model.policy import Policy
 from localpolicy.types import START, Batch
 
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,11 +20,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError, shown
+from localpolicy.logits import Logits
 from localpolicy.model.backbones import passed_before
 from localpolicy.model.config import ModelConfig
+from localpolicy.model.deployable import Origin
 from localpolicy.model.heads import HEADS
 from localpolicy.model.histories import batch_from, histories_of, index_of, lists_from, pairs_of
 from localpolicy.model.lists import Lists, with_names
@@ -45,15 +46,6 @@ AT_ONCE = 256  # pairs that are scored together
 
 FORMAT = 1
 LARGEST = 1 << 40  # of a number in policy.json: so that none of their products overflows
-
-
-class Origin(NamedTuple):
-    """What a policy was made from; recorded with every figure it gives."""
-
-    objective: str
-    kind: str  # of its log: 'interactions' or 'impressions'
-    events: list[str]  # event names by code
-    estimates_logging: str | None  # the head that estimates μ, where there is one: 'policy' or 'logging'
 
 
 class Policy:

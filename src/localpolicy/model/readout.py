@@ -17,14 +17,14 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import LinearLogits, Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.soft_targets import cross_entropy
+from localpolicy.logits import LinearLogits, Logits
 from localpolicy.model.backbones import Layout
 from localpolicy.model.heads import HeadScores
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
-from localpolicy.runtime.branch import Branch
+from localpolicy.runtime.graph_branch import GraphBranch
 from localpolicy.types import Batch, Readout, Reads
 
 CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "logp_logging", "value"}
@@ -117,14 +117,14 @@ class NetworkReader:
         network, at = self.network, batch.scored
         items, open_items = _scored(batch.item, batch), OpenItems.of(batch)
         same = not network.training or (network.config.dropout == 0 and not network.own_backbone)
-        branch = Branch(items.device)
+        branch = GraphBranch(items.device)
         hidden = network.hidden(batch)
         constants: dict[str, Tensor] = {}
         if self.reads.fields & CONSTANT:
-            branch = Branch(items.device) if same else branch  # without dropout both passes are one
-            with branch.beside():
+            branch = GraphBranch(items.device) if same else branch  # without dropout both passes are one
+            with branch.on_side_stream():
                 following = batch.next_token() if "next_value" in self.reads.fields else None
-                frozen = Branch(items.device)  # a frozen μ̂ needs nothing of this network
+                frozen = GraphBranch(items.device)  # a frozen μ̂ needs nothing of this network
                 hidden_eval = hidden.detach() if same else network.hidden_without_dropout(batch)
                 constants = self._constants(batch, hidden_eval, open_items, coin, following, frozen)
                 frozen.join([])
@@ -171,7 +171,7 @@ class NetworkReader:
     def _critic(self, hidden: Tensor) -> HeadScores:
         return self.network.scores("reward" if self.critic == "reward" else "q", hidden)
 
-    def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor, frozen: Branch) -> Logits:
+    def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor, frozen: GraphBranch) -> Logits:
         """μ̂'s logits at these tokens, up to a number that all items of a context share: a softmax does not see it.
 
         `frozen` begins where batch and tokens are known.
@@ -180,7 +180,7 @@ class NetworkReader:
             return self.network.scores("logging", hidden_eval.index_select(0, tokens)).logits
         if len(self.logging_policy.network.towers) > 1:
             return self.logging_policy.rows_at(batch, tokens)
-        with frozen.beside():
+        with frozen.on_side_stream():
             rows = self.logging_policy.rows_at(batch, tokens)
         frozen.join([rows.hidden] if isinstance(rows, LinearLogits) else [])
         return rows
@@ -192,7 +192,7 @@ class NetworkReader:
         open_items: OpenItems | None,
         coin: bool,
         following: tuple[Tensor, Tensor] | None,
-        frozen: Branch,
+        frozen: GraphBranch,
     ) -> dict[str, Tensor]:
         at, reads, catalogue = batch.scored, self.reads.fields, self.catalogue
         items, here = _scored(batch.item, batch), _scored(hidden_eval, batch)
@@ -221,7 +221,7 @@ class NetworkReader:
 
     @torch.no_grad()
     def _next_value(
-        self, batch: Batch, hidden_eval: Tensor, coin: bool, following_token: tuple[Tensor, Tensor], frozen: Branch
+        self, batch: Batch, hidden_eval: Tensor, coin: bool, following_token: tuple[Tensor, Tensor], frozen: GraphBranch
     ) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end.
 

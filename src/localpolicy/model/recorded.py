@@ -31,14 +31,14 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.item_table import ids_as, known_ids
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
+from localpolicy.logits import Logits
 from localpolicy.model.baselines import popularity
-from localpolicy.model.policy import Origin
+from localpolicy.model.deployable import Origin
 from localpolicy.types import Batch
 
 ORDERS = ("probability", "score", "rank")

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.capped import CappedLogits
-from localpolicy.catalogue.logits import AnyHead, Logits
 from localpolicy.catalogue.shards import Shard
+from localpolicy.logits import AnyHead, Logits
 from localpolicy.model.backbones import Layout
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.network import Network

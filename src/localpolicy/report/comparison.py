@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from localpolicy import __version__
 from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
@@ -32,6 +31,7 @@ from localpolicy.report.table import counted
 from localpolicy.report.tables import groups_at_k
 from localpolicy.results import claims_of
 from localpolicy.runs.config import Config
+from localpolicy.version import __version__
 
 BINS = 60  # of the divergence's histogram
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from localpolicy import __version__
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.guess.reading import Use
 from localpolicy.errors import to_caller
@@ -18,6 +17,7 @@ from localpolicy.report.gate import WORTH, decided_by, gate_headline, gate_table
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Table
 from localpolicy.study.go import GoResult
+from localpolicy.version import __version__
 
 TRUST = (
     "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell good "

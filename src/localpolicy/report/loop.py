@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from localpolicy import __version__
 from localpolicy.judge.comparison import TRUE_GAIN
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.significance import Paired
@@ -15,6 +14,7 @@ from localpolicy.report.table import NOTHING, Table, corrected, interval_text, j
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round
+from localpolicy.version import __version__
 
 CHARTED = ("true J", "JS from the round before", "JS", "entropy", "coverage@1", "effective share")
 ENDS = ("true J", TRUE_GAIN, "JS", "KL", "coverage@1", "entropy")  # of the last round, side by side

@@ -14,17 +14,18 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from localpolicy import __version__
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
 from localpolicy.model.baselines import KINDS, Baseline, ItemNeighbours
+from localpolicy.model.deployable import Origin
 from localpolicy.model.histories import recommend_with
 from localpolicy.model.lists import Lists
-from localpolicy.model.policy import FORMAT, Origin
+from localpolicy.model.policy import FORMAT
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, sealed, sha256, whole_file, write_json
 from localpolicy.runtime.folders import refuse_occupied
+from localpolicy.version import __version__
 
 SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
 CALLED = {"last-item": "last item", "item-knn": "item-kNN", "itemknn": "item-kNN", "knn": "item-kNN"}  # as typed

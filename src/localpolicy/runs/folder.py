@@ -25,7 +25,6 @@ import torch
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from localpolicy import __version__
 from localpolicy.errors import DataError, RunError
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import (
@@ -39,6 +38,7 @@ from localpolicy.runtime.files import (
     write_text,
 )
 from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.version import __version__
 
 LIKELIEST = "likeliest.safetensors"
 # Before one of these is opened, its digest is compared.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.model.lists import Lists
 from localpolicy.model.policy import Policy
+from localpolicy.model.similar import embedding_table, similar_items
 from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.folder import LIKELIEST, RunFolder
@@ -171,15 +172,20 @@ class Run(RunFolder, Result):
         return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def embeddings(self, out: Path | str | None = None) -> Any:
-        """The items' rows as a frame: item_id, name where there is one, embedding; with `out` as a Parquet file too."""
-        from localpolicy.runs.similar import embeddings
-
-        return embeddings(self, out)
+        """The item embeddings as a frame: item_id, name if any, embedding; with `out` as a Parquet file too."""
+        return embedding_table(self.policy(), out)
 
     def selected_metrics(self) -> dict[str, Any]:
         """The entry of the weights that were kept."""
         step = self.manifest["selected"]["step"]
         return next(line for line in self.metrics() if line["step"] == step)
+
+
+def similar(run: Run | Policy | Path | str, items: Iterable[Hashable] | Hashable, k: int = 10) -> Any:
+    """The k items of the largest cosine with each of `items`, by the run's embeddings: a frame, nearest first."""
+    if isinstance(run, Policy):
+        return similar_items(run, items, k)
+    return similar_items((run if isinstance(run, Run) else Run(run)).policy(), items, k)
 
 
 def _rule(by: str, figures: Mapping[str, float], *, half: bool) -> str:

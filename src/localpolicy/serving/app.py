@@ -21,7 +21,6 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 
-from localpolicy import __version__
 from localpolicy.errors import LocalPolicyError
 from localpolicy.serving.answering import Service, Unknown
 from localpolicy.serving.config import ServeConfig, is_loopback
@@ -42,6 +41,7 @@ from localpolicy.serving.schema import (
     Stored,
 )  # fmt: skip
 from localpolicy.serving.tracing import send_spans, span
+from localpolicy.version import __version__
 
 LOG = logging.getLogger(__name__)
 SETTINGS, TOKEN = "LPI_SERVE", "LPI_TOKEN"  # environment variables: how workers learn what to serve

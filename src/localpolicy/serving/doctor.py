@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from localpolicy import __version__
 from localpolicy.results import Result
+from localpolicy.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa

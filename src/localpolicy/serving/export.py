@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from localpolicy.catalogue.dense import divergence
-from localpolicy.catalogue.logits import DenseLogits
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
+from localpolicy.logits import DenseLogits
 from localpolicy.model.baselines import Baseline, ItemNeighbours, LastItem
 from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.lists import names_of

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
-from localpolicy.catalogue.logits import AnyHead
+from localpolicy.logits import AnyHead
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers
 from localpolicy.serving.encoder import encode

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError
-from localpolicy.model.histories import Deployable, Histories, histories_of, recommend_with
+from localpolicy.model.deployable import Deployable
+from localpolicy.model.histories import Histories, histories_of, recommend_with
 from localpolicy.model.lists import AT_ONCE, CACHED, Lists, together
 from localpolicy.model.policy import Policy
 from localpolicy.runs.baselines import is_baseline, load_baseline

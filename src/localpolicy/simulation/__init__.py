@@ -4,7 +4,8 @@ from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.logs import write_log
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.simulation.run import Simulated, simulate
-from localpolicy.simulation.shop import RolloutValue, StoreConfig, StoreWorld
+from localpolicy.simulation.store_config import StoreConfig
+from localpolicy.simulation.store_world import RolloutValue, StoreWorld
 from localpolicy.simulation.truth import load_world
 
 __all__ = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from localpolicy.errors import ConfigError
-from localpolicy.simulation.laws import PopularityLaw
+from localpolicy.simulation.distributions import PopularityLaw
 
 
 @dataclass(frozen=True)

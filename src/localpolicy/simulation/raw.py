@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from localpolicy.limits import DAY
+from localpolicy.simulation.distributions import Lengths
 from localpolicy.simulation.events import Events, Progress
-from localpolicy.simulation.laws import Lengths
-from localpolicy.simulation.shop import StoreConfig, StoreWorld
+from localpolicy.simulation.store_config import StoreConfig
+from localpolicy.simulation.store_world import StoreWorld
 
 CHUNK = 131_072  # visits made at once
 Rows = dict[str, int]  # rows written, by kind

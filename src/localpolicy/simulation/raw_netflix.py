@@ -17,8 +17,8 @@ from pydantic import Field
 
 from localpolicy.settings import Settings
 from localpolicy.simulation.assortment import Assortment, stock
+from localpolicy.simulation.distributions import PopularityLaw
 from localpolicy.simulation.events import Progress
-from localpolicy.simulation.laws import PopularityLaw
 
 CHUNK = 4_096  # users made at once
 ROWS_PER_BUCKET = 2_000_000

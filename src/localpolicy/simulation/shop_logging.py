@@ -11,14 +11,11 @@ categories, never the size of the catalogue.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from localpolicy.simulation.assortment import Assortment
-
-if TYPE_CHECKING:
-    from localpolicy.simulation.shop import StoreConfig
+from localpolicy.simulation.store_config import StoreConfig
 
 SLOTS = 4  # answered items that may be shown again
 COUNT_DECAY = 0.9  # of the answers in a category, per impression

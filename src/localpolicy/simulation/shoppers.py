@@ -11,14 +11,11 @@ is not the best item to show.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from localpolicy.simulation.assortment import Assortment
-
-if TYPE_CHECKING:
-    from localpolicy.simulation.shop import StoreConfig
+from localpolicy.simulation.store_config import StoreConfig
 
 RECENT = 8  # shown items that a shopper remembers
 TASTE_RISE, TASTE_FALL, TASTE_BOUND = 0.15, 0.05, 3.0

@@ -16,7 +16,8 @@ from localpolicy.errors import DataError, nearest
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.events import World
-from localpolicy.simulation.shop import StoreConfig, StoreWorld
+from localpolicy.simulation.store_config import StoreConfig
+from localpolicy.simulation.store_world import StoreWorld
 
 FORMAT = 1
 EPISODES, STEPS = 2_000, 20  # rollouts behind a store's true reward, and impressions of each

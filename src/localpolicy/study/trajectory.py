@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from localpolicy import __version__
 from localpolicy.judge.claims import Claim
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import CONFIDENCE, Interval, Measurement, as_json
@@ -23,6 +22,7 @@ from localpolicy.simulation.events import World
 from localpolicy.study.demo import PolicySpec
 from localpolicy.study.measured import over_seeds
 from localpolicy.study.settings import LoopConfig
+from localpolicy.version import __version__
 
 # Both by benchmarks/collapse.py: 500 loops in small bandits, judged after ten rounds and watched for ten more. Of 55
 # that are stuck below the optimum 96 % are below STILL, of 253 that still rise 26 %. Where J is exact, 28 to 82 % fall

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from localpolicy.runtime.branch import Branch
+from localpolicy.runtime.graph_branch import GraphBranch
 
 LARGE = 1 << 15  # numbers in a table that is worth a launch of its own
 
@@ -33,8 +33,8 @@ class TableAdamW(torch.optim.AdamW):
                     }
             torch._foreach_add_([self.state[parameter]["step"] for parameter in moving], 1)
             small = [parameter for parameter in moving if not _large(parameter)]
-            branch = Branch(group["params"][0].device)
-            with branch.beside():
+            branch = GraphBranch(group["params"][0].device)
+            with branch.on_side_stream():
                 if small:
                     self._together(small, group)
             for parameter in moving:

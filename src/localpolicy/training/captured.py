@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from localpolicy.catalogue.logits import rows_added_last
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import BatchShape, Planned, Planner
 from localpolicy.model.newer_catalogue import OverNewerCatalogue
 from localpolicy.model.readout import NetworkReader
 from localpolicy.runs.config import Config
+from localpolicy.runtime.deferred_gradients import deferred_gradients
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.numerics import tf32_products
@@ -60,7 +60,7 @@ class Kind(NamedTuple):
 
 
 class CapturedSteps:
-    """Runs steps, and captures those that come again."""
+    """Runs steps, and captures those that come again. After a capture that failed, all steps run one by one."""
 
     def __init__(self, one_step: Step, windows: Windows, config: Config) -> None:
         self.one_step, self.config = one_step, config
@@ -95,6 +95,9 @@ class CapturedSteps:
         except RuntimeError as error:
             self.refused = f"capture failed: {str(error).splitlines()[0]}"
             self.one_step.optimiser.zero_grad(set_to_none=True)
+            # Older graphs read the generator's state, which a failed capture leaves broken: a replay would raise, or
+            # drop the same units in every step.
+            self.graphs.clear()
             _restart_generator(self.sequences.device)
         else:
             self.graphs[kind] = graph
@@ -115,7 +118,7 @@ class CapturedSteps:
             batch = self.planner.cut(self.sequences, kind.bucket)
             assert batch.counted is not None
             count = batch.counted.sum()
-            self.one_step(batch, number, kind.coin, count=count, log=self.log, tables=rows_added_last())
+            self.one_step(batch, number, kind.coin, count=count, log=self.log, tables=deferred_gradients())
 
 
 @contextmanager
@@ -152,7 +155,7 @@ def _streams_may_differ() -> Iterator[None]:
 
 
 def _restart_generator(device: torch.device) -> None:
-    """A capture that failed leaves the device's generator waiting for its end: give it a new state, with its seed."""
+    """Give the device's generator a new state with its seed: in the old one a failed capture never ends."""
     index = torch.cuda.current_device() if device.index is None else device.index
     generator = torch.cuda.default_generators[index]
     seed = generator.initial_seed()

@@ -26,7 +26,8 @@ from torch import Tensor
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
 from localpolicy.measure.estimate import as_json
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.deployable import Origin
+from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.lpi import ClosedForm

@@ -15,8 +15,9 @@ import numpy as np
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import RunError
 from localpolicy.limits import FALLBACK
+from localpolicy.model.deployable import Origin
 from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.policy import Policy
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import Run
 from localpolicy.training.checks import BLOCK

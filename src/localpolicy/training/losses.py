@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from localpolicy.catalogue.logits import copies_in
+from localpolicy.logits import copies_in
 from localpolicy.model.readout import NetworkReader
 from localpolicy.objectives.objective import Objective
 from localpolicy.training.mean import mean_losses, total

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from localpolicy.model.network import Network
 from localpolicy.runs.config import TrainConfig
-from localpolicy.runtime.branch import Branch
 from localpolicy.runtime.devices import seed_generators
+from localpolicy.runtime.graph_branch import GraphBranch
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_terms
@@ -74,7 +74,7 @@ class Step:
         with tables or nullcontext():
             loss, means, terms = self.losses(batch, number, coin, count)
             refuse_broken_terms(means, terms, number)  # a batch that is filled up has no means: its log tells
-            logging = Branch(loss.device)
+            logging = GraphBranch(loss.device)
             # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
             (loss * ranks.total if ranks.total > 1 and network.shard is None else loss).backward()
         network.pull_back()
@@ -84,6 +84,6 @@ class Step:
             clip(network, self.config.gradient_clip, ranks)
         self.optimiser.step()
         if log is not None:
-            with logging.beside():  # it needs the losses alone
+            with logging.on_side_stream():  # it needs the losses alone
                 log.add(terms.detached(), batch.counted)
             logging.join([])

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from localpolicy.catalogue.logits import Logits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
+from localpolicy.logits import Logits
 from localpolicy.model.network import Network
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.types import Batch

@@ -21,8 +21,9 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import Planned
 from localpolicy.data.store import Prepared
 from localpolicy.errors import Stopped
+from localpolicy.model.deployable import Origin
 from localpolicy.model.network import Network
-from localpolicy.model.policy import Origin, Policy
+from localpolicy.model.policy import Policy
 from localpolicy.runs.config import Config
 from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import LIKELIHOOD, Run

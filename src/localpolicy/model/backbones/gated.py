@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from localpolicy.catalogue.logits import take
 from localpolicy.model.backbones.drawn import normal
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.backbones.sasrec import attend
+from localpolicy.runtime.deferred_gradients import take
 
 
 class GatedBlock(nn.Module):

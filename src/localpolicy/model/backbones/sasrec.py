@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from localpolicy.catalogue import fused
-from localpolicy.catalogue.logits import take
 from localpolicy.model.backbones.drawn import normal
 from localpolicy.model.backbones.layout import Layout
+from localpolicy.runtime.deferred_gradients import take
 
 WIDEST = 256  # of a row that one program of a GPU holds
 

@@ -1,4 +1,4 @@
-"""A branch of a captured graph: work that may run beside what comes next, since neither needs the other."""
+"""A branch of a captured CUDA graph: work on a side stream, beside work that does not need it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 
-class Branch:
-    """Begins where it is made. While a CUDA graph is captured, work in `beside` becomes a branch of it; otherwise
-    nothing changes, and work is done in the order it is written."""
+class GraphBranch:
+    """A side stream that begins where this object is made.
+
+    While a CUDA graph is captured, work in `on_side_stream` becomes a branch of it; otherwise nothing changes, and work
+    is done in the order it is written.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self.stream: torch.cuda.Stream | None = None
@@ -20,16 +23,16 @@ class Branch:
             self.stream.wait_stream(torch.cuda.current_stream(device))
 
     def catch_up(self) -> None:
-        """What comes next in the branch may need all that was asked for here."""
+        """Let the side stream wait for all work that was given to the current stream so far."""
         if self.stream is not None:
             self.stream.wait_stream(torch.cuda.current_stream(self.stream.device))
 
-    def beside(self) -> AbstractContextManager[object]:
-        """Within the block work goes to the branch."""
+    def on_side_stream(self) -> AbstractContextManager[object]:
+        """Context manager: work within the block goes to the side stream."""
         return nullcontext() if self.stream is None else torch.cuda.stream(self.stream)
 
     def join(self, results: Iterable[Tensor]) -> None:
-        """Wait for the branch, whose results are used from here on."""
+        """Wait for the side stream, whose results are used from here on."""
         if self.stream is None:
             return
         here = torch.cuda.current_stream(self.stream.device)

@@ -6,25 +6,24 @@ so N rows are `hidden @ weight.T + bias`; a policy of another kind (neighbours, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
-from torch.nn import functional
 
-from localpolicy.runtime.branch import Branch
+from localpolicy.runtime.deferred_gradients import take
+from localpolicy.runtime.graph_branch import GraphBranch
 
-_copies: dict[tuple[int, torch.dtype], tuple[Tensor, Branch]] = {}  # by the address of the table
+_copies: dict[tuple[int, torch.dtype], tuple[Tensor, GraphBranch]] = {}  # by the address of the table
 
 
 @contextmanager
 def copies_in(dtype: torch.dtype | None, *tables: Tensor) -> Iterator[None]:
-    """Within the block these tables are there in another type already: several heads read them, and none casts again.
+    """Context manager: these tables are cast once, and every head within the block reads that copy.
 
-    The tables must not change within the block. Copies are made beside what comes first, and waited for where read.
+    The tables must not change within the block. Copies are made on a side stream, and waited for where they are read.
     """
     made = {} if dtype is None else {(table.data_ptr(), dtype): _copy(table, dtype) for table in tables}
     _copies.update(made)
@@ -36,9 +35,9 @@ def copies_in(dtype: torch.dtype | None, *tables: Tensor) -> Iterator[None]:
             del _copies[key]
 
 
-def _copy(table: Tensor, dtype: torch.dtype) -> tuple[Tensor, Branch]:
-    branch = Branch(table.device)
-    with branch.beside():
+def _copy(table: Tensor, dtype: torch.dtype) -> tuple[Tensor, GraphBranch]:
+    branch = GraphBranch(table.device)
+    with branch.on_side_stream():
         return table.detach().to(dtype), branch
 
 
@@ -50,109 +49,6 @@ def as_type(table: Tensor, dtype: torch.dtype) -> Tensor:
             branch.join([copy])
             return copy
     return table.to(dtype)
-
-
-class _Waiting(NamedTuple):
-    """A gradient that is added to its table's last: of these rows, or of all of them."""
-
-    table: Tensor
-    gradient: Tensor
-    rows: Tensor | None = None
-    branch: Branch | None = None  # that forms it
-    reads: tuple[Tensor | None, ...] = ()  # what the branch reads: it must not be freed, and written over, before
-
-
-_later: list[_Waiting] | None = None
-_side: Branch | None = None  # forms the gradients of small tables, one after another
-
-
-@contextmanager
-def rows_added_last() -> Iterator[None]:
-    """Within the block gradients of tables wait, and are added up at its end.
-
-    Else each gradient of rows that were taken from a table becomes a table of zeros with a few rows filled in, and is
-    added to the others whole; and the backbone's gradient waits for those of the tables, which need none of it.
-    """
-    global _later, _side
-    waiting: list[_Waiting] = []
-    _later, _side = waiting, None
-    try:
-        yield
-    finally:
-        _later = _side = None
-    with torch.no_grad():
-        for table, gradient, rows, branch, _ in waiting:
-            if branch is not None:
-                branch.join([gradient])
-            if rows is None:
-                table.grad = gradient if table.grad is None else table.grad.add_(gradient)
-                continue
-            table.grad = torch.zeros_like(table) if table.grad is None else table.grad
-            table.grad.index_add_(0, rows, gradient)
-
-
-def gradients_wait(*tables: Tensor | None) -> bool:
-    """Whether the gradients of all of these may be given to `add_last` instead of being returned."""
-    return _later is not None and all(
-        table is None or (table.is_leaf and table.dtype == torch.float32) for table in tables
-    )
-
-
-def add_last(table: Tensor, gradient: Tensor, branch: Branch, *, reads: tuple[Tensor | None, ...]) -> None:
-    """Add the gradient of a whole table, which `branch` forms from `reads`, at the end of `rows_added_last`."""
-    assert _later is not None
-    assert gradient.dtype == table.dtype, "a cast would not wait for the branch"
-    _later.append(_Waiting(table, gradient, branch=branch, reads=reads))
-
-
-def formed_beside(
-    tables: tuple[Tensor, ...], form: Callable[[], tuple[Tensor, ...]], *, reads: tuple[Tensor, ...]
-) -> tuple[Tensor | None, ...]:
-    """The gradients that `form` gives; within `rows_added_last` they are formed beside what comes next, and wait."""
-    global _side
-    if not (gradients_wait(*tables) and all(table.requires_grad for table in tables)):
-        return form()
-    if _side is None:
-        _side = Branch(reads[0].device)
-    _side.catch_up()
-    with _side.beside():
-        gradients = form()
-    for table, gradient in zip(tables, gradients, strict=True):
-        add_last(table, gradient, _side, reads=reads)
-    return (None,) * len(tables)
-
-
-def rows_gradient(table: Tensor, index: Tensor, gradient: Tensor) -> Tensor | None:
-    """The gradient of a table of which rows were taken; None where it waits for the end of `rows_added_last`."""
-    gradient = gradient.to(table.dtype)
-    if _later is not None and table.is_leaf:
-        _later.append(_Waiting(table, gradient, index))
-        return None
-    return torch.zeros_like(table).index_add_(0, index, gradient)
-
-
-class _TakeRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, index: Tensor) -> Tensor:
-        ctx.table = table
-        ctx.save_for_backward(index)
-        return table.index_select(0, index)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, None]:
-        (index,) = ctx.saved_tensors
-        return rows_gradient(ctx.table, index, gradient), None
-
-
-def take(table: Tensor, index: Tensor) -> Tensor:
-    """table[index], with a gradient that is summed in a fixed order on a CPU, and without sorting on a GPU.
-
-    Not table[index] itself: its gradient is summed in the order in which threads arrive.
-    """
-    if _later is not None and table.is_leaf and table.requires_grad and torch.is_grad_enabled():
-        return _TakeRows.apply(table, index)  # type: ignore[no-untyped-call, no-any-return]
-    return table.index_select(0, index) if table.is_cuda else functional.embedding(index, table)
 
 
 class Logits(Protocol):
@@ -289,3 +185,12 @@ class DenseLogits(NamedTuple):
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]."""
         return self.values.gather(1, items[:, None]).squeeze(1)
+
+
+class SoftmaxSums(NamedTuple):
+    """Sums over the catalogue from one pass: [N] each, `pulled` [N, D]. None if not asked for."""
+
+    normaliser: Tensor  # log Σ_a e^{row_a}
+    mean: Tensor | None = None  # Σ_a p_a value_a
+    log_p: Tensor | None = None  # log p of the taken item
+    pulled: Tensor | None = None  # Σ_a p_a weight_a

@@ -1,4 +1,4 @@
-"""What a run's item rows say by themselves: items like an item, and the rows for a vector store."""
+"""A policy's item embeddings by themselves: items like an item, and a table for a vector store."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.model.histories import index_of
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
-from localpolicy.runs.run import Run
 from localpolicy.runtime.files import whole_file
 from localpolicy.runtime.frames import to_frame
-
-
-def _policy(run: Run | Policy | Path | str) -> Policy:
-    if isinstance(run, Policy):
-        return run
-    return (run if isinstance(run, Run) else Run(run)).policy()
 
 
 def _ids(items: Any) -> list[Any]:
@@ -32,9 +25,8 @@ def _ids(items: Any) -> list[Any]:
     return list(items.tolist() if hasattr(items, "tolist") else items)
 
 
-def similar(run: Run | Policy | Path | str, items: Iterable[Hashable] | Hashable, k: int = 10) -> Any:
-    """The k items whose rows point most nearly the same way (cosine), for each of `items`: a frame, nearest first."""
-    policy = _policy(run)
+def similar_items(policy: Policy, items: Iterable[Hashable] | Hashable, k: int = 10) -> Any:
+    """The k items of the largest cosine with each of `items`: a frame, nearest first."""
     index, table = index_of(policy.items), policy.network.embedding.detach()
     if not isinstance(k, int) or not 1 <= k < len(table):
         raise ConfigError(f"k must be a whole number from 1 to {len(table) - 1:,}, the number of other items; got {k}.")
@@ -63,9 +55,8 @@ def similar(run: Run | Policy | Path | str, items: Iterable[Hashable] | Hashable
     return to_frame(pa.table(columns))
 
 
-def embeddings(run: Run | Policy | Path | str, out: Path | str | None = None) -> Any:
-    """The items' rows: a frame of item_id (and name) and embedding; written as Parquet where `out` says so."""
-    policy = _policy(run)
+def embedding_table(policy: Policy, out: Path | str | None = None) -> Any:
+    """A frame of item_id, name if there is one, and embedding; with `out` as a Parquet file too."""
     rows = policy.network.embedding.detach().cpu().numpy()
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel(), pa.float32()), rows.shape[1])
     columns: dict[str, Any] = {"item_id": policy.items["item_id"].combine_chunks()}

@@ -7,44 +7,19 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from pydantic import Field
 
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import ConfigError
-from localpolicy.settings import Settings
 from localpolicy.simulation.assortment import stock
+from localpolicy.simulation.distributions import PopularityLaw
 from localpolicy.simulation.events import CLICK, EPOCH, LEAST_SUPPORT, PURCHASE, SEQUENCE_GAP, Agent, Contexts, Events
-from localpolicy.simulation.laws import PopularityLaw
 from localpolicy.simulation.shop_logging import ShopLogging
 from localpolicy.simulation.shoppers import Shoppers
+from localpolicy.simulation.store_config import StoreConfig
 
 CHUNK = 16_384  # sequences made at once; part of the definition of a log, since each chunk has its own stream
 EPISODES = 4_096  # rollouts made at once
 REWARDS = np.array([0.0, 0.2, 1.0])  # of none, click, purchase
-
-
-class StoreConfig(Settings):
-    """The settings of a shop."""
-
-    items: int = Field(1000, ge=2, description="V, items of the catalogue")
-    categories: int = Field(20, ge=1, description="categories, over which shoppers have their tastes")
-    mean_length: float = Field(20.0, ge=1, description="mean impressions of a sequence, before the cut")
-    max_length: int = Field(100, ge=1, description="longest sequence")
-    popularity: float = Field(0.65, gt=0, le=1, description="stretch of popularity within a category; low: heavy tail")
-    popularity_scale: float = Field(0.2, gt=0, description="share of a category at which its popularity bends down")
-    category_tail: float = Field(0.7, ge=0, description="exponent of popularity over categories")
-    quality: float = Field(0.7, ge=0, description="how far the logging policy follows a shopper's answers")
-    temperature: float = Field(1.0, gt=0, description="entropy of the logging policy: higher is flatter")
-    repeats: float = Field(0.2, ge=0, lt=1, description="share of impressions that re-show an answered item")
-    exploration: float = Field(0.1, gt=0, le=1, description="share of the rest that is plain popularity")
-    taste: float = Field(1.0, ge=0, description="spread of shoppers' tastes, in logits of a click")
-    appeal: float = Field(0.7, ge=0, description="spread of items' appeal, in logits of a click")
-    item_quality: float = Field(0.5, ge=0, description="spread of items' quality, in logits of a purchase")
-    intent: float = Field(0.5, ge=0, description="spread of shoppers' first purchase intent, in logits")
-    click_base: float = Field(-1.4, description="logit of a typical click")
-    purchase_base: float = Field(-2.9, description="logit of a typical purchase after a click")
-    bait: float = Field(0.6, ge=0, le=1, description="how far appealing items are shallow (correlation)")
-    lookahead: float = Field(0.2, ge=0, description="change of purchase intent per click on an item of depth 1")
 
 
 Choice = np.ndarray | tuple[np.ndarray, np.ndarray]  # items [B], or items and their probabilities
