@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from localpolicy.data.reward_kind import reward_ranges
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure import metrics
-from localpolicy.measure.metrics import question_of, reward_ranges
+from localpolicy.measure.metrics import question_of
 
 
 def log(folder, events: list[str], rewards: list[float], *, spread: float = 0.0, propensity: float | None = None):

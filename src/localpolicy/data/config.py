@@ -48,6 +48,10 @@ class PrepareConfig(Settings):
         "places", description="what a list earned: each place its own reward; or one reward of the whole list, the sum "
         "of its rows' or the one that each row repeats"
     )  # fmt: skip
+    reward_kind: Literal["auto", "opinion", "amount", "measure"] = Field(
+        "auto", description="what a column of rewards holds: opinions of items; amounts of a sale (price, margin, "
+        "quantity); or measures of what people did (seconds, shares); auto: told by its name, then by its numbers"
+    )  # fmt: skip
     kind: Literal["auto", "interactions", "impressions"] = Field(
         "auto", description="'interactions' reduces an impression log to what users did"
     )
@@ -171,8 +175,8 @@ class PrepareOptions(Settings):
 
 
 OF_GO = (
-    "time_unit", "ids", "drop_events", "list_reward", "duplicates", "session_gap", "min_events", "min_item_events",
-    "most_recent", "since", "days", "split", "validation", "test", "memory", "scratch",
+    "time_unit", "ids", "drop_events", "list_reward", "reward_kind", "duplicates", "session_gap", "min_events",
+    "min_item_events", "most_recent", "since", "days", "split", "validation", "test", "memory", "scratch",
 )  # fmt: skip
 
 

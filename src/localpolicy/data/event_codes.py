@@ -13,7 +13,7 @@ from localpolicy.data.engines import Engine
 from localpolicy.data.reading import Raw, Reading, alias, joined
 from localpolicy.data.rewards import DEFAULT, RewardMap, event_name, is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.errors import DataError, nearest
+from localpolicy.errors import ConfigError, DataError, nearest
 
 MOST_EVENTS = 256  # an event's code is one byte
 MOST_POLICIES = 32_767  # a policy's code is two bytes
@@ -85,6 +85,13 @@ def make_event_codes(
     parsed_rewards = None if reward_map is None else RewardMap.parse(reward_map)
     only_past = set(names.values()) - {names[raw] for raw in acted if raw in names} - set(coded)
     rewards = {} if parsed_rewards is None else {event: _worth(event, parsed_rewards, only_past) for event in events}
+    if config.reward_kind != "auto" and not all(
+        is_rating(event) for event in rewards if event not in (CONTEXT, NO_ANSWER)
+    ):
+        raise ConfigError(
+            f"reward_kind={config.reward_kind} needs a column of rewards, and here each event has one worth: name the "
+            "column (--columns reward=NAME)."
+        )
     before = list(earlier.get("policies", ()))
     logged = _distinct(engine, raws, "policy", most=MOST_POLICIES + 1)
     policies = [*before, *(policy for policy in logged if policy not in before)]

@@ -65,6 +65,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "reward": ("reward",),
 }  # fmt: skip
 RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
+FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
 # Parts of names that make a varying number a likely reward: how much came of it.
 REWARDING = (
     "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen",

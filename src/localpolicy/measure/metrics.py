@@ -23,8 +23,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, field_validator
 
+from localpolicy.data.reward_kind import reward_ranges
 from localpolicy.data.rewards import is_rating
-from localpolicy.data.store import CONTEXT, NO_ANSWER, SPLITS, Prepared
+from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.settings import Settings
 
@@ -60,19 +61,6 @@ def by_meetings(data: Prepared) -> bool:
     So it is in logs of actions, such as views and purchases: what follows a view comes whatever is shown.
     """
     return data.kind == "interactions" and question_of(data).kind == "rewards"
-
-
-def reward_ranges(data: Prepared) -> dict[str, tuple[float, float]]:
-    """The smallest and the largest reward of each event that a policy chose."""
-    ranges: dict[str, tuple[float, float]] = {}
-    for split in SPLITS:
-        event, reward = data[split].arrays["event"], data[split].arrays["reward"]
-        for code, name in enumerate(data.events):
-            if name != CONTEXT and (here := np.asarray(event) == code).any():
-                low, high = ranges.get(name, (np.inf, -np.inf))
-                mine = reward[here]
-                ranges[name] = (min(low, float(mine.min())), max(high, float(mine.max())))
-    return ranges
 
 
 def paid_events(data: Prepared) -> list[str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from localpolicy.data.guess.event_words import MOST_EVENTS, likely_reward
 from localpolicy.data.guess.log import ANSWERS
 from localpolicy.data.guess.reading import PLACES, SCORES, Reading
-from localpolicy.data.names import RATINGS, REWARDING, columns_meant, plain
+from localpolicy.data.names import FEW_STARS, RATINGS, REWARDING, columns_meant, plain
 from localpolicy.errors import DataError
 from localpolicy.limits import NO_ANSWER
 
 FEW_WORDS = 8  # values of a column that may be events, where no other is
 ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
-FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
 REWARDED = "interaction"  # of every row, in a log that states rewards alone
 
 

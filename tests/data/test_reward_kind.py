@@ -1,0 +1,140 @@
+"""What the numbers of a reward column are: by the user's word, by names, by the numbers; never by the test split."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import localpolicy as lp
+from localpolicy.data.reward_kind import reward_kind, reward_ranges, sale_events
+from localpolicy.data.store import Prepared
+from localpolicy.data.store_writer import writing
+from localpolicy.errors import ConfigError
+
+ITEMS, ROWS = 12, 600
+
+
+def stars(rng, item):
+    return rng.choice([1, 2, 3, 4, 5], p=[0.05, 0.1, 0.2, 0.4, 0.25], size=len(item)).astype(float)
+
+
+def price(rng, item):
+    return (3.0 * 1.5**item).round(2)
+
+
+def basket(rng, item):
+    """A price times a quantity."""
+    return price(rng, item) * quantity(rng, item)
+
+
+def quantity(rng, item):
+    return rng.geometric(0.6, size=len(item)).astype(float)
+
+
+def seconds(rng, item):
+    return rng.lognormal(3.0, 1.0, size=len(item)) * (1 + 0.05 * item)
+
+
+def log(folder, numbers, *, events=("view",), earning=None, column=None, said="auto", test=None):
+    """Rows of every event, of which the earning ones have these numbers; `test` changes the test split's."""
+    settings = {"columns": {} if column is None else {"reward": column}, "reward_kind": said}
+    rng = np.random.default_rng(0)
+    with writing(folder, kind="interactions", events=list(events), settings=settings) as store:
+        for split in ("train", "validation", "test"):
+            item, event = rng.integers(ITEMS, size=ROWS), rng.integers(len(events), size=ROWS)
+            reward = numbers(rng, item) if split != "test" or test is None else test(rng, item)
+            silent = [code for code, name in enumerate(events) if earning is not None and name not in earning]
+            reward = np.where(np.isin(event, silent), 0.0, reward)
+            store.splits[split].append(np.full(ROWS // 6, 6), {"item": item, "event": event, "reward": reward})
+        store.write_items(np.arange(ITEMS), np.ones(ITEMS, np.int64))
+    return Prepared(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers"),
+    [("opinion", stars), ("amount", price), ("amount", basket), ("amount", quantity), ("measure", seconds)],
+)
+def test_numbers_alone_tell(tmp_path, kind, numbers):
+    found = reward_kind(log(tmp_path / "data", numbers))
+    assert found is not None and found.kind == kind
+    assert found.events == ("view",)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"),
+    [("amount", "sales_value"), ("measure", "dwell_time"), ("opinion", "stars"), ("amount", "Preis")],
+)
+@pytest.mark.parametrize("numbers", [stars, price, seconds])
+def test_a_name_beats_the_numbers(tmp_path, kind, column, numbers):
+    assert reward_kind(log(tmp_path / "data", numbers, column=column)).kind == kind
+
+
+@pytest.mark.parametrize("said", ["opinion", "amount", "measure"])
+def test_the_users_word_beats_name_and_numbers(tmp_path, said):
+    found = reward_kind(log(tmp_path / "data", seconds, column="price", said=said))
+    assert (found.kind, found.column) == (said, "price")
+
+
+def test_what_only_sales_earn_is_an_amount(tmp_path):
+    """Their numbers alone would be opinions, or measures."""
+    events = ("purchase", "view")
+    for number, numbers in enumerate((stars, seconds)):
+        found = reward_kind(log(tmp_path / str(number), numbers, events=events, earning=("purchase",)))
+        assert (found.kind, found.events, found.sales) == ("amount", ("purchase",), ("purchase",))
+    everywhere = reward_kind(log(tmp_path / "everywhere", seconds, events=events))
+    assert (everywhere.kind, everywhere.sales) == ("measure", ("purchase",))
+
+
+def test_an_opinion_is_on_every_row(tmp_path):
+    data = log(tmp_path / "data", stars, events=("listen", "rate"), earning=("rate",), column="rating")
+    assert reward_kind(data).kind == "measure"
+    assert reward_kind(log(tmp_path / "both", stars, events=("listen", "rate"), column="rating")).kind == "opinion"
+
+
+def test_the_test_split_has_no_say(tmp_path):
+    """Only the rows that judge hold numbers that vary, or other numbers."""
+    for number, (numbers, test) in enumerate([(stars, price), (price, stars), (seconds, stars)]):
+        alone, other = (
+            log(tmp_path / f"{number}-{name}", numbers, test=change) for name, change in (("a", None), ("b", test))
+        )
+        assert reward_kind(alone) == reward_kind(other)
+        assert reward_ranges(alone) == reward_ranges(other)
+
+    def same(rng, item):
+        return np.ones(len(item))
+
+    assert reward_kind(log(tmp_path / "same", same, test=price)) is None
+
+
+def test_a_worth_of_each_event_is_no_kind(tmp_path):
+    rows = [(visit, item, event) for visit in range(200) for item, event in ((visit % 5, "click"), (1, "purchase"))]
+    sequence, item, event = zip(*rows, strict=True)
+    frame = pa.table({"sequence_id": sequence, "item_id": item, "event": event})
+    assert reward_kind(lp.prepare(frame, out=tmp_path / "data")) is None
+    with pytest.raises(ConfigError, match="a column of rewards"):
+        lp.prepare(frame, out=tmp_path / "said", reward_kind="amount")
+
+
+def test_a_prepared_log_keeps_the_users_word_and_its_own_name_of_the_column(tmp_path):
+    rng = np.random.default_rng(1)
+    item = rng.integers(5, size=800)
+    frame = pa.table({"sequence_id": np.repeat(np.arange(200), 4), "item_id": item, "event": ["buy"] * 800,
+                      "brought": seconds(rng, item)})  # fmt: skip
+    for said, kind in (("auto", "measure"), ("amount", "amount")):
+        data = lp.prepare(frame, out=tmp_path / said, columns={"reward": "brought"}, reward_kind=said)
+        found = reward_kind(data)
+        assert (found.kind, found.column, found.sales) == (kind, "brought", ("buy",))
+
+
+def test_events_that_are_ratings_are_opinions(tmp_path):
+    visits = np.repeat(np.arange(200), 4)
+    frame = pa.table({"sequence_id": visits, "item_id": np.arange(800) % 7, "rating": np.arange(800) % 5})
+    data = lp.prepare(frame, out=tmp_path / "data", columns={"event": "rating"}, rewards=">=4=1,*=0")
+    found = reward_kind(data)
+    assert (found.kind, found.column) == ("opinion", "rating")
+
+
+def test_sales_are_told_by_their_names():
+    assert sale_events(["view", "add_purchase", "ORDER"]) == ("add_purchase", "ORDER")
+    assert sale_events(["row"]) == ("row",)
