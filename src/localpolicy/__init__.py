@@ -43,6 +43,7 @@ _HOMES = {
         "RewardWeighted", "SAC", "SQN",
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
+    "localpolicy.plackett_luce": ("rerank",),
     "localpolicy.report.demo": ("demo",),
     "localpolicy.serving.doctor": ("doctor",),
     "localpolicy.report.paper": ("paper",),
@@ -65,7 +66,8 @@ _HOMES = {
     "localpolicy.types": ("Reads", "Readout", "Terms"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-_ALONE = ("localpolicy.serving.recommender", "localpolicy.serving.service")  # these serve: neither torch nor pyarrow
+# These serve: neither torch nor pyarrow.
+_ALONE = ("localpolicy.plackett_luce", "localpolicy.serving.recommender", "localpolicy.serving.service")
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from localpolicy.objectives import RewardWeighted as RewardWeighted
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
+    from localpolicy.plackett_luce import rerank as rerank
     from localpolicy.report.demo import demo as demo
     from localpolicy.report.paper import paper as paper
     from localpolicy.runs.config import Config as Config

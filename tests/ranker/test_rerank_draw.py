@@ -1,0 +1,146 @@
+"""`lp.rerank`: the law of its lists against enumeration, and what it refuses."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import localpolicy as lp
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.plackett_luce import law, rerank
+
+SCORES = np.array([2.0, 0.5, -1.0, 1.0])
+
+
+def chance(weights, order):
+    """Of a whole list, by hand: the product of w(a) / Σ w(open)."""
+    left, found = sum(weights), 1.0
+    for item in order:
+        found *= weights[item] / left
+        left -= weights[item]
+    return found
+
+
+def counted(draws, k, **asked):
+    """How often each list came, and its logged propensities."""
+    rng = np.random.default_rng(3)
+    seen, logged = {}, {}
+    for _ in range(draws):
+        order, propensities = rerank(SCORES, k, rng=rng, **asked)
+        seen[tuple(order)] = seen.get(tuple(order), 0) + 1
+        logged[tuple(order)] = propensities
+    return seen, logged
+
+
+def agree(seen, expected, draws):
+    assert set(seen) <= set(expected)
+    assert sum(expected.values()) == pytest.approx(1)
+    chi = sum((seen.get(one, 0) - draws * p) ** 2 / (draws * p) for one, p in expected.items())
+    assert chi < len(expected) + 5 * np.sqrt(2 * len(expected))
+
+
+def test_lists_follow_the_law():
+    seen, logged = counted(20_000, 2, temperature=0.7)
+    weights = np.exp(SCORES / 0.7)
+    expected = {order: chance(weights, order) for order in itertools.permutations(range(4), 2)}
+    agree(seen, expected, 20_000)
+    for order, propensities in logged.items():
+        assert np.prod(propensities) == pytest.approx(expected[order], rel=1e-12)
+
+
+def test_pins_keep_their_places_and_the_rest_follows_the_law():
+    seen, logged = counted(10_000, 3, temperature=1.0, pinned=1)
+    weights = np.exp(SCORES)
+    expected = {(0, *rest): chance(weights[[1, 2, 3]], [one - 1 for one in rest])
+                for rest in itertools.permutations((1, 2, 3), 2)}  # fmt: skip
+    agree(seen, expected, 10_000)
+    for order, propensities in logged.items():
+        assert propensities[0] == 1
+        assert np.prod(propensities) == pytest.approx(expected[order], rel=1e-12)
+
+
+def test_excluded_are_never_shown_and_not_in_the_propensities():
+    seen, logged = counted(10_000, 2, temperature=1.0, exclude=[0])
+    weights = np.exp(SCORES[1:])
+    expected = {tuple(one + 1 for one in order): chance(weights, order)
+                for order in itertools.permutations(range(3), 2)}  # fmt: skip
+    agree(seen, expected, 10_000)
+    for order, propensities in logged.items():
+        assert np.prod(propensities) == pytest.approx(expected[order], rel=1e-12)
+    mask = np.array([True, False, False, False])
+    one, two = (rerank(SCORES, 3, temperature=1.0, exclude=gone, rng=np.random.default_rng(0)) for gone in ([0], mask))
+    assert np.array_equal(one.order, two.order)
+
+
+def test_a_floor_is_shared_out_evenly():
+    _, logged = counted(2_000, 4, temperature=0.3, floor=0.2)
+    weights = np.exp((SCORES - 2) / 0.3)
+    weights = 0.8 * weights / weights.sum() + 0.2 / 4
+    for order, propensities in logged.items():
+        assert np.prod(propensities) == pytest.approx(chance(weights, order), rel=1e-12)
+
+
+def test_all_pinned_is_their_own_order():
+    scores = np.array([1.0, 3.0, 3.0, 2.0])
+    order, propensities = rerank(scores, 4, temperature=1.0, pinned=4)
+    assert order.tolist() == [1, 2, 3, 0]
+    assert propensities.tolist() == [1, 1, 1, 1]
+
+
+def test_standardised_scores_have_no_scale():
+    def first(scores):
+        return rerank(scores, 4, temperature=0.1, standardise=True, rng=np.random.default_rng(5))
+
+    one, two = first(SCORES), first(1e6 * SCORES + 17)
+    assert np.array_equal(one.order, two.order)
+    assert two.propensities == pytest.approx(one.propensities, rel=1e-6)
+    assert law(SCORES, temperature=0.1, standardise=True) == pytest.approx((SCORES - 2) / SCORES.std() / 0.1)
+
+
+def test_far_scores_neither_overflow_nor_vanish():
+    order, propensities = rerank([0.0, 1e5, -1e5], 3, temperature=0.1)
+    assert order.tolist() == [1, 0, 2]
+    assert propensities.tolist() == [1, 1, 1]
+    big = rerank(np.linspace(0, 2000, 500), 10, temperature=1.0, rng=np.random.default_rng(0))
+    assert np.isfinite(big.propensities).all() and (big.propensities > 0).all()
+
+
+@pytest.mark.parametrize(("asked", "says"), [
+    (dict(scores=[1.0, np.nan]), "score 1 is nan"),
+    (dict(scores=[1.0, np.inf]), "score 1 is inf"),
+    (dict(scores=[1.0, 1.0], standardise=True), "all scores are equal"),
+    (dict(scores=[1.0], k=2), "k must be between 1 and 1"),
+    (dict(scores=[1.0, 2.0], k=0), "k must be between"),
+    (dict(scores=[1.0, 2.0], pinned=2), "pinned must be between 0 and k = 1"),
+    (dict(scores=[1.0, 2.0], exclude=[2]), "positions from 0 to 1"),
+    (dict(scores=[1.0, 2.0], exclude=[0, 1]), "no candidate is left"),
+    (dict(scores=[1.0, 2.0], exclude=[True]), "one entry per score"),
+    (dict(scores=[[1.0, 2.0]]), "shape"),
+    (dict(scores=[]), "no candidate is left"),
+])  # fmt: skip
+def test_bad_input_is_refused(asked, says):
+    with pytest.raises(DataError, match=says):
+        rerank(**({"k": 1, "temperature": 1.0} | asked))
+
+
+@pytest.mark.parametrize("asked", [{"temperature": 0}, {"temperature": np.nan}, {"temperature": 1.0, "floor": 1.5}])
+def test_bad_settings_are_refused(asked):
+    with pytest.raises(ConfigError):
+        rerank([1.0, 2.0], 1, **asked)
+
+
+def test_one_candidate_and_equal_scores_are_drawn():
+    assert rerank([4.0], 1, temperature=1.0, standardise=True).propensities.tolist() == [1]
+    assert rerank([1.0, 1.0], 1, temperature=1.0).propensities.tolist() == [0.5]
+
+
+def test_it_needs_numpy_alone():
+    heavy = ("torch", "pyarrow", "pydantic", "scipy", "duckdb")
+    code = f"import sys, localpolicy as lp; lp.rerank([1, 2], 1, temperature=1); print(set({heavy}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+    assert lp.rerank is rerank
