@@ -46,8 +46,6 @@ CYCLES_LEFT = {
     ("report.table", "report.page"),  # within a function
     # For type checking alone:
     ("data.table", "data.store"),
-    ("measure.estimate", "measure.estimators"),
-    ("measure.estimate", "measure.significance"),
     ("training.closed", "training.fitting"),
     ("training.manifest", "training.trainer"),
 }

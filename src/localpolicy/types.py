@@ -20,7 +20,6 @@ if TYPE_CHECKING:  # objectives, whose settings are options of `lpi train`, are 
     import torch
     from torch import Tensor
 
-Estimator = Literal["snips", "dr", "log_smoothing"]  # of a policy's value: see measure.off_policy
 START = -1  # previous_item of a sequence's first token: the empty context
 
 

@@ -11,10 +11,13 @@ from measured import scores
 from localpolicy.judge.gate_value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Decisions, decisions, whole_lists
-from localpolicy.measure.estimators import doubly_robust, importance, self_normalised, self_normalised_doubly_robust
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.off_policy import value_bounds, value_of_scores
 
+importance, self_normalised, doubly_robust, self_normalised_doubly_robust = (
+    by_name(name).values for name in ("ips", "snips", "dr", "sndr")
+)
 V, K = 12, 4
 REWARD = np.array([0.9] + [0.4] * 4 + [0.02] * 7)
 MU = np.array([0.15] + [0.19] * 4 + [0.09 / 7] * 7)

@@ -9,27 +9,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from localpolicy.errors import DataError
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, decisions, effective_sample, overlap
-from localpolicy.measure.estimators import (
-    ESTIMATORS,
-    Bounds,
-    contributions,
-    direct,
-    doubly_robust,
-    empirical_bernstein,
-    importance,
-    logged,
-    never_shown,
-    normal,
-    self_normalised,
-    self_normalised_doubly_robust,
-    skewed,
-    smoothed_lower_bound,
-)
+from localpolicy.measure.estimators import CHOOSING, ESTIMATORS, JUDGING, by_name, contributions, logged
+from localpolicy.measure.estimators.base import never_shown
+from localpolicy.measure.estimators.dm import DM
+from localpolicy.measure.estimators.ips import ClippedIPS
+from localpolicy.measure.estimators.log_smoothing import smoothed_lower_bound
+from localpolicy.measure.estimators.snips import SNIPS
+from localpolicy.measure.intervals import Bounds, empirical_bernstein, normal, skewed
 from localpolicy.measure.off_policy import off_policy, value_bounds, value_of_scores
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 
+importance, self_normalised, direct, doubly_robust, self_normalised_doubly_robust = (
+    by_name(name).values for name in ("ips", "snips", "dm", "dr", "sndr")
+)
 LOGS, SIZE = 400, 500  # logs of decisions each; 400 give a standard error of 1.1 % on a coverage of 95 %
 
 
@@ -68,17 +63,50 @@ def logs(world, target):
     return [draw(world, target, rng, model=model) for _ in range(LOGS)], model
 
 
+class Own(SNIPS):
+    name, title = "own", "OWN"
+
+
+class Other(DM):
+    name, title = "other", "OTHER"
+
+
 def test_an_estimator_says_itself_what_it_needs_and_gives(logs, monkeypatch):
     """Its leverage and its interval were read off its name."""
     log = logs[0][0]
-    for own, known in (("OWN", "SNIPS"), ("OTHER", "DM")):
-        monkeypatch.setitem(ESTIMATORS, own, ESTIMATORS[known])
+    for own in (Own(), Other()):
+        monkeypatch.setitem(ESTIMATORS, own.name, own)
     assert np.array_equal(contributions(log, "own").leverage, contributions(log, "snips").leverage)
     assert not np.array_equal(contributions(log, "own").leverage, contributions(log, "ips").leverage)
     found = off_policy(log).estimates
     assert found["OWN"] == found["SNIPS"] and found["OTHER"].value == found["DM"].value
     assert found["OTHER"].intervals == {} and math.isnan(found["OTHER"].se), "its error is the reward model's"
-    assert not ESTIMATORS["DR"].applies(log._replace(value_expected=None))
+
+
+def test_an_estimator_that_lacks_something_says_what(logs):
+    log = logs[0][0]
+    lists = Decisions(log.weight, log.reward, log.sequence, log.value_taken, log.value_expected, place=np.zeros(SIZE))
+    negative = log._replace(reward=log.reward - 1)
+    for name in ESTIMATORS:
+        refused = [by_name(name).refusal(each) is not None for each in (log, log._replace(value_expected=None))]
+        assert refused == [False, name in ("dm", "dr", "sndr")]
+        assert (by_name(name).refusal(lists) is not None) == (name == "dm")
+        assert (by_name(name).refusal(negative) is not None) == (name == "log_smoothing")
+
+
+def test_estimators_are_found_by_the_name_of_settings_and_of_tables():
+    for name, each in ESTIMATORS.items():
+        assert by_name(name) is by_name(each.name.upper()) is each
+        assert by_name(each.title) is each and by_name(each) is each
+    assert set(JUDGING) == {"ips", "snips", "dr", "sndr"} and set(CHOOSING) == {*JUDGING, "log_smoothing"}
+    for setting in (lambda name: GateRules(estimator=name), lambda name: value_bounds([], name)):
+        setting("snips")
+        for wrong in ("snip", "dm", "clipped_ips"):
+            with pytest.raises(ConfigError, match=wrong):
+                setting(wrong)
+    assert GateRules(estimator="SNDR").estimator == "sndr"
+    with pytest.raises(ConfigError, match="log smoothing has no interval"):
+        GateRules(estimator="log_smoothing")
 
 
 @pytest.mark.parametrize("estimator", [importance, doubly_robust])
@@ -140,8 +168,8 @@ def test_self_normalised_doubly_robust_is_exact_on_an_enumerated_log():
 
 def test_clipping_only_takes_away(logs):
     for log in logs[0][:20]:
-        assert (importance(log, 2.0) <= importance(log)).all()
-        np.testing.assert_allclose(importance(log, 1e9), importance(log))
+        assert (ClippedIPS(2.0).values(log) <= importance(log)).all()
+        np.testing.assert_allclose(ClippedIPS(1e9).values(log), importance(log))
 
 
 @pytest.mark.parametrize("estimator", [importance, doubly_robust, self_normalised, self_normalised_doubly_robust])

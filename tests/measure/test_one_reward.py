@@ -13,7 +13,7 @@ import localpolicy as lp
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.measure.decisions import decisions
-from localpolicy.measure.estimators import importance
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.score import score
 from localpolicy.model.readout import critic_targets, lower_rewards
 
@@ -119,4 +119,4 @@ def test_a_policy_learns_from_whole_lists_and_is_judged_by_them(tmp_path):
     windows = Windows(data, "test", run.config.data)
     log = decisions(score(policy, windows, events=data.events, min_history=0))
     np.testing.assert_allclose(log.weight.reshape(-1, K)[:, -1], log.whole_weight)
-    assert importance(log).mean() == pytest.approx((log.whole_weight * log.earned).mean())
+    assert by_name("ips").values(log).mean() == pytest.approx((log.whole_weight * log.earned).mean())

@@ -9,14 +9,9 @@ import numpy as np
 import pytest
 
 from localpolicy.measure.decisions import Decisions
-from localpolicy.measure.estimators import (
-    doubly_robust,
-    importance,
-    lower_bound,
-    normal,
-    self_normalised,
-    smoothed_lower_bound,
-)
+from localpolicy.measure.estimators import by_name
+from localpolicy.measure.estimators.log_smoothing import smoothed_lower_bound
+from localpolicy.measure.intervals import lower_bound, normal
 from localpolicy.measure.off_policy import value_bounds
 from localpolicy.training.validation import _value
 
@@ -43,7 +38,7 @@ def test_smoothed_bounds_hold_for_all_candidates_at_once():
     assert together < alone, "δ/K each, not δ"
 
 
-@pytest.mark.parametrize("estimator", ["snips", "dr", "log_smoothing"])
+@pytest.mark.parametrize("estimator", ["ips", "snips", "dr", "sndr", "log_smoothing"])
 def test_each_bound_by_its_formula(estimator):
     rng = np.random.default_rng(0)
     n = 300
@@ -51,7 +46,7 @@ def test_each_bound_by_its_formula(estimator):
         rng.gamma(2.0, 0.5, n), (rng.random(n) < 0.3) * 2.0, rng.integers(0, 100, n), rng.random(n), rng.random(n)
     )
     bound = value_bounds([log, log, log], estimator, delta=0.06, scale=2.0)[1]
-    values = {"snips": self_normalised, "dr": doubly_robust, "log_smoothing": importance}[estimator](log)
+    values = by_name(estimator).values(log)
     assert bound.value == values.mean()
     low = lower_bound(values, log.sequence, confidence=0.98)
     if estimator == "log_smoothing":

@@ -17,7 +17,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.logits import DenseLogits
 from localpolicy.measure.decisions import decisions
-from localpolicy.measure.estimators import doubly_robust, importance
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.score import score
 from localpolicy.objectives.importance import IPS
 from localpolicy.serving.database import Database
@@ -108,8 +108,8 @@ def test_the_mean_weight_is_one_and_values_are_unbiased_under_any_filter(world):
         for row, (person, place) in enumerate(zip(persons, places, strict=True)):
             name, chance = chances[person]
             mean[name][place] += chance * log.weight[row]
-            values[name][place] += chance * importance(log)[row]
-            robust[name][place] += chance * doubly_robust(log)[row]
+            values[name][place] += chance * by_name("ips").values(log)[row]
+            robust[name][place] += chance * by_name("dr").values(log)[row]
     for name, (_, left) in FILTERS.items():
         np.testing.assert_allclose(mean[name], 1, rtol=1e-5)
         np.testing.assert_allclose(values[name], expected_value(left), rtol=1e-5)

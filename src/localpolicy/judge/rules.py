@@ -11,7 +11,7 @@ from pydantic import Field
 from localpolicy.errors import ConfigError
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.estimate import LEAST
-from localpolicy.measure.off_policy import Additive
+from localpolicy.measure.estimators import JUDGING, Judging
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import Settings
 
@@ -56,9 +56,10 @@ class GateRules(Settings):
         description="where `metric` decides: the estimated value must significantly be above the deployed one "
         "less this share of it",
     )
-    estimator: Additive = Field(
-        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default, or dr"
-    )
+    estimator: Judging = Field(
+        "snips", description="how the value is estimated: snips, as epochs and β are chosen by default; one of "
+        f"{', '.join(JUDGING)}"
+    )  # fmt: skip
     min_effective_share: float | None = Field(
         None, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the decisions "
         "(default: that of `overlap`)"

@@ -8,16 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.special import ndtri, stdtrit  # scipy.stats takes half a second to import
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
-
-    from localpolicy.measure.estimators import Contributions
-    from localpolicy.measure.significance import Paired
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 CONFIDENCE = 0.95  # of every interval, unless another is asked for
@@ -225,7 +222,19 @@ ENOUGH = sample_needed()  # 197: fewer miss a small difference more often than o
 LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
-def more_needed(found: Paired | Contributions, gain: float, *, confidence: float) -> int | None:
+class Seen(Protocol):
+    """A mean of n with its standard error, such as a paired difference."""
+
+    @property
+    def se(self) -> float:
+        """Clustered by sequence."""
+
+    @property
+    def n(self) -> int:
+        """How many it is the mean of."""
+
+
+def more_needed(found: Seen, gain: float, *, confidence: float) -> int | None:
     """How many would tell a difference of `gain` from none, if they vary as those seen do."""
     if not (found.n and found.se > 0 and gain > 0):
         return None

@@ -22,8 +22,9 @@ from localpolicy.measure.estimate import (
     group_and_figure,
     mean_estimate,
 )
+from localpolicy.measure.estimators import INTERVAL
 from localpolicy.measure.metrics import AT_20
-from localpolicy.measure.off_policy import INTERVAL, OffPolicy
+from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.summary import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
 from localpolicy.measure.truth import Truth
 from localpolicy.results import Result

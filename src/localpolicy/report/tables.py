@@ -9,10 +9,11 @@ from localpolicy.data.rewards import is_rating
 from localpolicy.judge.comparison import VALUE, Comparison
 from localpolicy.measure.divergence import MOST_JS, Divergence, two_digits
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.estimators import Bounds
+from localpolicy.measure.estimators import INTERVAL
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.intervals import Bounds
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.off_policy import INTERVAL, OffPolicy
+from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.significance import STARS, Bucket, Paired
 from localpolicy.measure.truth import Truth
 from localpolicy.report.table import NOTHING, Cell, Column, Table, best_cell, corrected, fixed, interval_text, sentences

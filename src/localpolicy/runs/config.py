@@ -17,7 +17,6 @@ from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES, AnyObjective, LPIBandit, Objective, objective_of
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import AUTO, OrAuto, Settings
-from localpolicy.types import Estimator
 
 
 class TrainConfig(Settings):
@@ -62,9 +61,10 @@ class TrainConfig(Settings):
         None, description="mle alone: fit the temperature of the logits to the held-out likelihood before weights "
         "are judged, and keep them so scaled; rankings stay as they are (default: for sparse interaction logs)"
     )  # fmt: skip
-    estimator: Estimator = Field(
-        "snips", description="how a policy's value is estimated where propensities choose (epochs by value_low, β): "
-        "snips; dr, with items' mean rewards; log_smoothing, for rewards >= 0, whose bound holds for any log size"
+    estimator: str = Field(
+        "snips", description="how a policy's value is estimated where propensities choose (epochs by value_low, β), by "
+        "any estimator with a lower bound: as snips; dr, with items' mean rewards; log_smoothing, for rewards >= 0, "
+        "whose bound holds for any log size"
     )  # fmt: skip
     validate_every: int | None = Field(
         None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"

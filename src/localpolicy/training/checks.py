@@ -12,6 +12,7 @@ from localpolicy.data.config import WindowConfig
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.measure.estimators import CHOOSING, by_name
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config
 from localpolicy.training.numerics import check_numerics
@@ -59,14 +60,15 @@ def check_history(data: Prepared, config: Config) -> None:
 
 def check_estimator(data: Prepared, config: Config) -> None:
     """Raise where the log or the catalogue's layout cannot serve the estimator that would choose."""
-    if config.train.estimator == "dr" and config.train.shard_catalogue:
-        raise ConfigError("train.estimator: dr reads whole rows, and --shard-catalogue splits them; use snips.")
-    if config.train.estimator == "log_smoothing" and len(data["validation"]):
+    by = by_name(config.train.estimator, CHOOSING, key="train.estimator")
+    if by.reward_model and config.train.shard_catalogue:
+        raise ConfigError(f"train.estimator: {by.name} reads whole rows, and --shard-catalogue splits them; use snips.")
+    if not by.negative_rewards and len(data["validation"]):
         lowest = float(data["validation"].arrays["reward"].min())
         if lowest < 0:
             raise DataError(
-                f"train.estimator: log_smoothing needs rewards >= 0, found {lowest:g} in the validation split. Use "
-                "snips or dr, or change the reward map."
+                f"train.estimator: {by.name} needs rewards >= 0, found {lowest:g} in the validation split. Use snips "
+                "or dr, or change the reward map."
             )
 
 

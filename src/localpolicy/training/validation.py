@@ -13,6 +13,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, overlap
 from localpolicy.measure.estimate import REACH, Estimate, mean_estimate
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.metrics import AT_20
 from localpolicy.measure.off_policy import value_bounds
 from localpolicy.measure.score import ItemMeans, score
@@ -25,7 +26,6 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import LIKELIHOOD, PLAIN
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.finite import refuse_broken_weights
-from localpolicy.types import Estimator
 
 LOG = logging.getLogger(__name__)
 SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
@@ -75,8 +75,8 @@ def blended_likelihood(logp: np.ndarray, share: np.ndarray) -> float:
 
 
 def reward_model(data: Prepared, config: Config) -> ItemMeans | None:
-    """r̂ of the doubly robust estimate, where it is asked for."""
-    return ItemMeans.fit(data) if config.train.estimator == "dr" else None
+    """r̂, where the estimator that chooses needs one."""
+    return ItemMeans.fit(data) if by_name(config.train.estimator).reward_model else None
 
 
 def batch_size(config: Config) -> int:
@@ -92,7 +92,7 @@ def reward_scale(data: Prepared) -> float:
     return float(max(data.manifest["rewards"].values(), default=1.0)) or 1.0
 
 
-def _value(log: Decisions, estimator: Estimator, scale: float) -> dict[str, float]:
+def _value(log: Decisions, estimator: str, scale: float) -> dict[str, float]:
     """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
 
     Where the log says too little of the policy the bound is the smallest reward.
