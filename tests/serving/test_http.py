@@ -276,7 +276,6 @@ def test_a_log_that_takes_nothing_is_not_ready(client, start, monkeypatch):
 
 
 def test_a_body_named_otherwise_is_answered_alike(client):
-    """The short way of usual bodies, and FastAPI's own: one answer, one set of problems."""
     usual, long = "application/json", "application/json; charset=utf-8"
     bodies = [{"history": HISTORY, "k": 3.0, "sample": False}, {"history": HISTORY, "kk": 3}, {"history": [1.5]}, [], 7]
     for body in bodies:

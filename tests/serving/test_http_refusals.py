@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
@@ -10,12 +11,16 @@ from hashlib import sha256
 
 import pytest
 from http_client import HISTORY, ask, rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.endpoints import more_than
 from localpolicy.serving.limits import Limits
 
 BAD = {
     "no json": (b"{", 400),
-    "nothing": (b"", 422),
+    "nothing": (b"", 400),
     "a number": (b"7", 422),
     "not utf-8": (b'{"history": ["\xff"]}', 400),
     "deeply nested": (b"[" * 100_000, 400),
@@ -26,7 +31,7 @@ BAD = {
     "true as id": (b'{"history": [true]}', 422),
     "float as id": (b'{"history": [1.5]}', 422),
     "id past 64 bits": (b'{"history": [9223372036854775808]}', 422),
-    "half a surrogate": (rb'{"history": [1], "person": "\ud800"}', 422),
+    "half a surrogate": (rb'{"history": [1], "person": "\ud800"}', 400),
     "zero byte": (rb'{"history": [1], "person": "a\u0000"}', 422),
     "k of 0": (b'{"history": [1], "k": 0}', 422),
     "k negative": (b'{"history": [1], "k": -3}', 422),
@@ -63,9 +68,8 @@ def test_reasons_name_the_field(client):
     assert answer["field"] == "k" and "greater than or equal to 1" in answer["error"]
     answer = client.post("/v1/recommend", json={"history": [1, None, 2.5], "candidates": [{}]}).json()
     assert answer["field"] == "history.1"
-    assert [part.split(":")[0] for part in answer["error"].split("; ") if "expected" in part] == [
-        "history.1", "history.2", "candidates.0"
-    ]  # fmt: skip
+    wrong = [part.split(":")[0] for part in answer["error"].split("; ") if "expected" in part]
+    assert wrong == ["history.1", "candidates.0"], "the first of each list is enough"
 
 
 def test_paths_and_methods_that_do_not_exist(client):
@@ -104,7 +108,7 @@ def test_a_token_is_wanted_where_there_is_one(start):
 
 
 def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
-    client = start(queue=4)
+    client = start(queue=4, client_queue=4)
     made_by = client.app.state.service.deployment.current.loaded
     gate, logits = threading.Event(), made_by.logits
 
@@ -125,6 +129,118 @@ def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
     assert all(one.headers["retry-after"] == "1" for one in answers if one.status_code == 429)
 
 
+def test_no_client_keeps_all_others_out():
+    """Of four places one address has two: both sides of its limit, and another's turn beside it."""
+
+    async def trial():
+        gate = asyncio.Event()
+
+        async def inner(scope, receive, send):
+            await gate.wait()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        limits = Limits(inner, token=None, queue=4, client_queue=2, largest_body=1000, body_seconds=60)
+        loud = [asked(limits, "/v1/x", client="10.0.0.1") for _ in range(3)]
+        others = [asked(limits, "/v1/x", client=f"10.0.0.{number}") for number in (2, 3, 4)]
+        tasks = [asyncio.create_task(call) for call, _ in (*loud, *others)]
+        await asyncio.sleep(0.01)
+        refused = [statuses for _, statuses in (*loud, *others)]
+        gate.set()
+        await asyncio.gather(*tasks)
+        again = asked(limits, "/v1/x", client="10.0.0.1")
+        await again[0]
+        return refused, again[1], limits
+
+    answers, again, limits = asyncio.run(trial())
+    assert answers == [[200], [200], [429], [200], [200], [429]] and again == [200]
+    assert limits.working == 0 and not limits.working_for and limits.refused == 2
+
+
+def test_the_default_leaves_half_of_the_queue_to_others():
+    assert [ServeConfig(export=".", queue=queue).most_of_a_client for queue in (1, 4, 5)] == [1, 2, 3]
+    assert ServeConfig(export=".", queue=4, client_queue=9).most_of_a_client == 9
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 413)])
+def test_a_body_may_be_as_large_as_said_and_no_larger(start, streamed, more, status):
+    body = json.dumps({"history": HISTORY, "k": 3}).encode()
+    body += b" " * (2048 + more - len(body))
+    pieces = (body[start : start + 100] for start in range(0, len(body), 100))
+    answer = start(largest_body=2048).post(
+        "/v1/recommend", content=pieces if streamed else body, headers={"content-type": "application/json"}
+    )
+    assert answer.status_code == status, answer.text
+
+
+LIMITS = {"longest_history": 5, "most_ids": 12, "longest_list": 4}
+
+
+@pytest.mark.parametrize(("field", "most"), [("history", 5), ("candidates", 12), ("exclude", 12)])
+def test_lists_may_be_as_long_as_said_and_no_longer(start, field, most):
+    client = start(**LIMITS)
+    asked = {"history": [100], "k": 1}
+    values = list(range(100, 112)) if field == "candidates" else [200 + number for number in range(most)]
+    assert client.post("/v1/recommend", json={**asked, field: values[:most]}).status_code == 200
+    refused = client.post("/v1/recommend", json={**asked, field: [*values[:most], 300]})
+    assert refused.status_code == 422 and refused.json()["field"] == field and f"at most {most}" in refused.text
+    document = client.get("/openapi.json").json()["components"]["schemas"]["Recommend"]["properties"][field]
+    assert f'"maxItems": {most}' in json.dumps(document), "the document says so too"
+
+
+@pytest.mark.parametrize("path", ["/v1/recommend", "/v1/preview"])
+def test_lists_asked_for_may_be_as_long_as_said_and_no_longer(start, path):
+    client = start(**LIMITS)
+    asked = {"history": [100]} | ({"beta": 0.5} if path == "/v1/preview" else {})
+    assert [client.post(path, json={**asked, "k": k}).status_code for k in (4, 5)] == [200, 422]
+    assert [client.post(path, json={**asked, "k": 1, "history": [100] * n}).status_code for n in (5, 6)] == [200, 422]
+
+
+def marks(value) -> tuple[int, int]:
+    """Names of fields, and commas, in what JSON is read as."""
+    inside = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    names, commas = map(sum, zip((0, 0), *map(marks, inside), strict=True))
+    return names + (len(value) if isinstance(value, dict) else 0), commas + max(len(inside) - 1, 0)
+
+
+TEXTS = st.text(st.sampled_from('a":\\,{}[] \n\u00e9'), max_size=6)
+TREES = st.recursive(
+    TEXTS | st.integers(0, 9), lambda inside: st.lists(inside, max_size=4) | st.dictionaries(TEXTS, inside, max_size=4)
+)
+
+
+@settings(max_examples=300, derandomize=True, deadline=None)
+@given(tree=TREES, indent=st.sampled_from([None, 1]), ascii=st.booleans())
+def test_marks_are_counted_outside_of_texts(tree, indent, ascii):
+    body = json.dumps(tree, indent=indent, ensure_ascii=ascii).encode()
+    for mark, count in zip(":,", marks(tree), strict=True):
+        assert more_than(count - 1, mark, body) and not more_than(count, mark, body)
+
+
+def test_what_is_no_json_is_counted_in_one_pass():
+    """Whoever began anew at each quote would take hours for these."""
+    for text, ends in ((b'"' + b'\\"' * 400_000, False), (b'"\\' * 400_001, False), (b'""' * 400_000, True)):
+        assert more_than(9, ":", b":" * 9 + text + b":") == ends
+
+
+def test_a_history_of_events_may_be_as_long_as_one_of_items(start):
+    client = start(longest_history=200)
+    body = {"history": [{"item": 100, "event": "click"}] * 200, "k": 3}
+    assert client.post("/v1/recommend", json=body).status_code == 200
+    names = client.post("/v1/recommend", json={**body, **{f"n{number}": 1 for number in range(63)}})
+    assert names.status_code == 422 and "464 names" in names.text
+
+
+@pytest.mark.parametrize(
+    ("kind", "status"),
+    [("application/json", 200), ("application/json; charset=utf-8", 200), ("application/vnd.shop+json", 200),
+     ("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("application/jsonp", 415), ("", 415)],
+)  # fmt: skip
+def test_a_body_must_be_called_json(client, kind, status):
+    answer = client.post("/v1/recommend", content='{"history": [100], "k": 3}', headers={"content-type": kind})
+    assert answer.status_code == status, answer.text
+
+
 # ---------------------------------------------------------------------- who may ask, and what may come back
 
 
@@ -137,7 +253,7 @@ def slow_body():
     return receive
 
 
-def asked(app, path, *, receive=None, **headers):
+def asked(app, path, *, receive=None, client="127.0.0.1", **headers):
     """One request as a server hands it on; the status of the answer once it is there."""
     statuses = []
 
@@ -151,7 +267,7 @@ def asked(app, path, *, receive=None, **headers):
     raw = [
         (name.replace("_", "-").encode(), value.encode()) for name, value in {"host": "localhost", **headers}.items()
     ]
-    scope = {"type": "http", "method": "POST", "path": path, "headers": raw}
+    scope = {"type": "http", "method": "POST", "path": path, "headers": raw, "client": (client, 1)}
     return app(scope, receive or no_body, send), statuses
 
 

@@ -33,7 +33,7 @@ def test_a_request_has_spans_for_the_policy_and_the_log(exported, tmp_path, monk
         told = {"id": "1", "request": answer["request"], "item": answer["items"][0], "event": "click"}
         assert client.post("/v1/feedback", json=told).status_code == 200
     names = [name.removeprefix("localpolicy.") for name, _ in tracer.spans]
-    assert names == ["recommend", "policy", "log", "feedback"]
+    assert names == ["POST /v1/recommend", "policy", "log", "POST /v1/feedback"]
     assert tracer.spans[1][1]["localpolicy.version"] == exported.version
     assert "somebody" not in str(tracer.spans) and "101" not in str(tracer.spans)
 

@@ -18,7 +18,7 @@ from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment, Route
 from localpolicy.serving.draw import check_floor, check_length, top
 from localpolicy.serving.join import JoinConfig, Worth
-from localpolicy.serving.log import Found, Log, LogError
+from localpolicy.serving.log import Found, Log, LogError, Unknown
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, is_made_with, new_id, now, time_of
@@ -39,10 +39,6 @@ from localpolicy.serving.schema import (
 from localpolicy.serving.tracing import span
 
 LOG = logging.getLogger(__name__)
-
-
-class Unknown(LocalPolicyError):
-    """Nobody made such a request here."""
 
 
 class Service:
@@ -147,10 +143,7 @@ class Service:
         config = self.config
         items, events = self._history(asked.history, recommender)
         for name, ids in (("candidates", asked.candidates or ()), ("exclude", asked.exclude)):
-            _at_most(config.most_ids, len(ids), name)
             _of_type(ids, recommender, name)
-        if asked.k > config.longest_list:
-            raise DataError(f"k must be at most {config.longest_list}, got {asked.k}.")
         check_length(asked.k, recommender.n_items)
         if asked.beta is not None:
             recommender.check_beta(asked.beta)
@@ -161,7 +154,6 @@ class Service:
         )  # fmt: skip
 
     def _history(self, history: Sequence[Any], recommender: Recommender) -> tuple[list[Any], list[str]]:
-        _at_most(self.config.longest_history, len(history), "history")
         items = [past.item if isinstance(past, PastEvent) else past for past in history]
         events = [past.event if isinstance(past, PastEvent) else recommender.default_event for past in history]
         _of_type(items, recommender, "history")
@@ -263,8 +255,6 @@ class Service:
         recommender = self.deployment.current.loaded
         assert recommender is not None
         items, events = self._history(asked.history, recommender)
-        if asked.k > self.config.longest_list:
-            raise DataError(f"k must be at most {self.config.longest_list}, got {asked.k}.")
         check_length(asked.k, recommender.n_items)
         recommender.check_beta(asked.beta)
         return await asyncio.to_thread(_preview, recommender, items, events, asked.beta, asked.k)
@@ -289,11 +279,6 @@ class Service:
         stage, candidate = self.deployment.assignment.stage, self.deployment.candidate
         refused = current.refused or (None if candidate is None else candidate.refused)
         return Policies(policies=states, stage=stage, refused=refused, samples=samples)
-
-
-def _at_most(most: int, count: int, name: str) -> None:
-    if count > most:
-        raise DataError(f"{name} may hold {most:,} ids at most, got {count:,}.")
 
 
 def _of_type(ids: Sequence[Any], recommender: Recommender, name: str) -> None:

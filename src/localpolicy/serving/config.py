@@ -46,12 +46,20 @@ class ServeConfig(Settings):
     largest_body: int = Field(1 << 20, ge=1024, description="bytes of a request's body")
     body_seconds: float = Field(10.0, gt=0, description="time a client has for its headers, and again for its body")
     queue: int = Field(256, ge=1, description="requests that may wait, per worker; more are refused")
+    client_queue: int | None = Field(
+        None, ge=1, description="of them from one address; default: half, so that no client keeps all others out"
+    )
     batch: int = Field(32, ge=1, description="requests answered together at most")
     seed: int | None = Field(None, ge=0, description="of the draws, for tests; default: unpredictable")
     log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")
     access_log: bool = Field(False, description="write a line of JSON about each answer to stderr")
     open_metrics: bool = Field(False, description="/metrics needs no token: it counts, and names policies alone")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
+
+    @property
+    def most_of_a_client(self) -> int:
+        """Requests of one address that may wait."""
+        return (self.queue + 1) // 2 if self.client_queue is None else self.client_queue
 
     @property
     def window_ms(self) -> int:

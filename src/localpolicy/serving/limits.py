@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -48,12 +49,15 @@ class Limits:
 
     def __init__(
         self, app: Any, *, token: str | None, queue: int, largest_body: int, body_seconds: float,
-        hosts: Collection[str] | None = None, origins: Collection[str] = (), open_metrics: bool = False,
+        client_queue: int | None = None, hosts: Collection[str] | None = None, origins: Collection[str] = (),
+        open_metrics: bool = False,
     ) -> None:  # fmt: skip
         self.app, self.token, self.queue, self.hosts, self.origins = app, token, queue, hosts, origins
+        self.client_queue = queue if client_queue is None else client_queue
         self.largest_body, self.body_seconds = largest_body, body_seconds
         self.open = (*OPEN, "/metrics") if open_metrics else OPEN
         self.working = self.refused = 0
+        self.working_for: Counter[str] = Counter()  # by address
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Refuse, or hand on with the body read."""
@@ -75,10 +79,10 @@ class Limits:
             return
         if path in self.open:
             await self.app(scope, receive, send)
-        elif path in UNCOUNTED or self.working < self.queue:
+        elif path in UNCOUNTED or not (full := self._full(scope)):
             await self._read(scope, receive, send, headers)
         else:
-            await self._refuse_more(send)
+            await self._refuse_more(send, full)
 
     def _is_here(self, host: str) -> bool:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() and not host.endswith("]") else host
@@ -91,9 +95,16 @@ class Limits:
     def _is_from_here(self, origin: str, host: str) -> bool:
         return origin in self.origins or origin.partition("://")[2] == host
 
-    async def _refuse_more(self, send: Any) -> None:
+    def _full(self, scope: Any) -> str:
+        """Why nothing more is taken from this client now; empty where it is."""
+        if self.working >= self.queue:
+            return f"{self.queue} requests wait already"
+        mine = self.working_for[_address(scope)]
+        return f"{mine} requests of yours wait already" if mine >= self.client_queue else ""
+
+    async def _refuse_more(self, send: Any, full: str) -> None:
         self.refused += 1
-        await refuse(send, 429, f"{self.queue} requests wait already; try again.", ((b"retry-after", b"1"),))
+        await refuse(send, 429, f"{full}; try again.", ((b"retry-after", b"1"),))
 
     def _may(self, path: str, headers: dict[bytes, bytes]) -> bool:
         if self.token is None or path in self.open:
@@ -127,14 +138,24 @@ class Limits:
         replay = first({"type": "http.request", "body": bytes(body), "more_body": False}, receive)
         if scope["path"] in UNCOUNTED:
             await self.app(scope, replay, send)
-        elif self.working >= self.queue:  # counted once the body is complete, so that a slow sender blocks no one
-            await self._refuse_more(send)
+        elif full := self._full(scope):  # counted once the body is complete, so that a slow sender blocks no one
+            await self._refuse_more(send, full)
         else:
+            client = _address(scope)
             self.working += 1
+            self.working_for[client] += 1
             try:
                 await self.app(scope, replay, send)
             finally:
                 self.working -= 1
+                self.working_for[client] -= 1
+                if not self.working_for[client]:
+                    del self.working_for[client]
+
+
+def _address(scope: Any) -> str:
+    """Whose request it is."""
+    return str((scope.get("client") or ("",))[0])
 
 
 class PatientProtocol(H11Protocol):

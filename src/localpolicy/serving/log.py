@@ -55,6 +55,10 @@ class LogError(LocalPolicyError):
     """The log does not take what it is given; nothing of it was acknowledged."""
 
 
+class Unknown(LocalPolicyError):
+    """Nobody made such a request here."""
+
+
 dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # without spaces
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, create_model
 
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.recommender import SMALLEST_BETA
+
+if TYPE_CHECKING:
+    from localpolicy.serving.config import ServeConfig
 
 LARGEST_ID = 2**63 - 1
 LONGEST_TEXT = 256
@@ -47,14 +50,23 @@ class PastEvent(Body):
     event: Text
 
 
+def at_most(most: int) -> Any:
+    """A limit of a list: the parser stops at the first element past it, and at the first wrong one."""
+    return Field(max_length=most, fail_fast=True)
+
+
+History = list[Item | PastEvent]
+Ids = list[Item]
+
+
 class Recommend(Body):
     """A question for a list."""
 
-    history: list[Item | PastEvent] = Field(description="items, or items with their events; most recent last")
+    history: History = Field(description="items, or items with their events; most recent last")
     k: Whole = Field(10, ge=1, description="length of the list")
     person: Text | None = Field(None, description="who it is for; the same person keeps the same arm of a rollout")
-    candidates: list[Item] | None = Field(None, description="only these may be shown")
-    exclude: list[Item] = Field([], description="these may not be shown")
+    candidates: Ids | None = Field(None, description="only these may be shown")
+    exclude: Ids = Field([], description="these may not be shown")
     exclude_seen: StrictBool = Field(False, description="nor what the history holds")
     exclude_last: Whole = Field(0, ge=0, description="nor the last so many items of the history; 1: what is seen now")
     beta: float | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
@@ -67,6 +79,36 @@ class Recommend(Body):
         """What may be shown."""
         candidates = None if self.candidates is None else tuple(self.candidates)
         return Filter(tuple(self.exclude), candidates, self.exclude_seen, self.exclude_last)
+
+
+Question = TypeVar("Question", bound=Body)
+
+
+def recommend_within(config: ServeConfig) -> type[Recommend]:
+    """`Recommend` within one service's limits."""
+    ids = Annotated[Ids, at_most(config.most_ids)]
+    return _narrowed(Recommend, candidates=ids | None, exclude=ids, **_lengths(config))
+
+
+def preview_within(config: ServeConfig) -> type[PreviewRequest]:
+    """`PreviewRequest` within one service's limits."""
+    return _narrowed(PreviewRequest, **_lengths(config))
+
+
+def _lengths(config: ServeConfig) -> dict[str, Any]:
+    return {
+        "history": Annotated[History, at_most(config.longest_history)],
+        "k": Annotated[Whole, Field(ge=1, le=config.longest_list)],
+    }
+
+
+def _narrowed(model: type[Question], **kinds: Any) -> type[Question]:
+    """A model with other types of some fields: their descriptions and defaults stay."""
+    fields: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        about = model.model_fields[name]
+        fields[name] = kind, Field(about.default, description=about.description)
+    return create_model(model.__name__, __base__=model, **fields)
 
 
 class Listed(BaseModel):
@@ -120,7 +162,7 @@ class Stored(BaseModel):
 class PreviewRequest(Body):
     """A question for μ̂'s list and the dial's, side by side. Nothing of it is logged."""
 
-    history: list[Item | PastEvent]
+    history: History
     beta: float = Field(ge=SMALLEST_BETA)
     k: Whole = Field(10, ge=1)
 

@@ -1,0 +1,176 @@
+"""Endpoints that take one body of JSON and answer with one model; what cannot be answered is told as JSON too.
+
+To add an endpoint, write its body and its answer in `schema`, with `fail_fast=True` and a `max_length` on every list,
+and register a function in `app._endpoints`:
+
+    @post("/v1/rerank", Rerank, names=FEW + 3 * most, commas=FEW + 3 * most)
+    async def rerank(asked: Rerank) -> Reranked:
+        \"\"\"What the OpenAPI document says of it.\"\"\"
+        return await service.rerank(asked)
+
+`names` is how many `"name":` a body may hold and `commas` how many commas, those of its lists included: what has more
+is refused before anything is made of it. That is all: the document, the token, the limits of size, time and queue, the
+errors, the metrics and the spans follow from the path.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ValidationError
+
+from localpolicy.errors import LocalPolicyError
+from localpolicy.serving.log import LogError, Unknown
+from localpolicy.serving.schema import Problem
+from localpolicy.serving.tracing import span
+
+LOG = logging.getLogger(__name__)
+SHOWN_PROBLEMS = 3
+LONGEST_NAME = 64  # characters of a field's name that are repeated
+FEW = 64  # more marks than any body has without its lists
+JSON_TYPE = re.compile(rb"application/(?:[\w.-]+\+)?json\s*(?:;|$)")
+TEXT = r'"(?:[^"\\]++|\\.)*+"'  # no step through a body is taken twice, whatever it holds: `++` gives nothing back
+NEXT = {
+    mark: re.compile(rf'[^"{mark}]*+(?:{TEXT}[^"{mark}]*+)*+{mark}'.encode(), re.DOTALL) for mark in (":", ",")
+}  # up to the next mark outside of texts
+ANSWERED = [(b"content-type", b"application/json")]
+AN_ITEM = "an item's id: a whole number of 64 bits, or a text of 1 to 256 characters"
+EXPECTED = {"history": f"{AN_ITEM}; or {{item, event}}", "candidates": AN_ITEM, "exclude": AN_ITEM}
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Problem, "description": "the body is not JSON"},
+    401: {"model": Problem, "description": "no token, or not this one"},
+    403: {"model": Problem, "description": "asked by a web page of another origin"},
+    408: {"model": Problem, "description": "the body came too slowly"},
+    413: {"model": Problem, "description": "the body is too large"},
+    415: {"model": Problem, "description": "the body is not called application/json"},
+    421: {"model": Problem, "description": "called by a name that is not this service's"},
+    422: {"model": Problem, "description": "the question makes no sense"},
+    429: {"model": Problem, "description": "too many requests wait; try again after Retry-After seconds"},
+    503: {"model": Problem, "description": "the log cannot be written, so nothing is answered"},
+}
+UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description": "no such request was made here"}}
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """What is asked, how many names of fields and how many commas that may hold, and what answers it."""
+
+    asked: type[BaseModel]
+    names: int
+    commas: int
+    answer: Callable[[Any], Awaitable[BaseModel]]
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """The endpoints of an application by path. FastAPI documents them; `Posts` calls them."""
+
+    app: FastAPI
+    table: dict[str, Endpoint] = field(default_factory=dict)
+
+    def post(
+        self, path: str, asked: type[BaseModel], *, names: int = FEW, commas: int = FEW,
+        refuses: Mapping[int | str, Any] = PROBLEMS,
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+        """A decorator of a function whose one parameter, `asked`, is such a body."""
+
+        def register(answer: Callable[..., Any]) -> Callable[..., Any]:
+            self.table[path] = Endpoint(asked, names, commas, answer)
+            answer.__annotations__["asked"] = asked  # its limits may be those of this service alone
+            self.app.post(path, responses=dict(refuses))(answer)
+            return answer
+
+        return register
+
+
+class Posts:
+    """ASGI middleware: bodies are read, and answers written, by pydantic alone.
+
+    FastAPI would build Python objects out of the JSON, check all of them, and on the way back do both again; its routes
+    are eight calls deep. At a thousand lists a second that is most of the time. `Limits` stands outside, so the body
+    comes whole. What is wrong with it is looked for until one list has one wrong element.
+    """
+
+    def __init__(self, app: Any, *, table: Mapping[str, Endpoint]) -> None:
+        self.app, self.table = app, table
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer, or hand on what is no body for one of the endpoints."""
+        known = self.table.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if known is None:
+            await self.app(scope, receive, send)
+            return
+        with span(f"POST {scope['path']}"):
+            if not any(name == b"content-type" and JSON_TYPE.match(kind) for name, kind in scope["headers"]):
+                refused = problem(415, "expected JSON: send the header content-type: application/json.")
+                await refused(scope, receive, send)
+                return
+            body = (await receive()).get("body", b"")
+            try:
+                if more_than(known.names, ":", body) or more_than(known.commas, ",", body):
+                    most = f"at most {known.names:,} names of fields and {known.commas:,} commas"
+                    await problem(422, f"too many elements: a body here holds {most}.")(scope, receive, send)
+                    return
+                answer = await known.answer(known.asked.model_validate_json(body))
+            except ValidationError as error:
+                await invalid(error.errors(include_url=False, include_input=False))(scope, receive, send)
+                return
+            except LocalPolicyError as error:
+                await refusal(error)(scope, receive, send)
+                return
+            content = answer.model_dump_json().encode()
+            headers = [*ANSWERED, (b"content-length", str(len(content)).encode())]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": content})
+
+
+def more_than(most: int, mark: str, body: bytes) -> bool:
+    """Whether more of these marks are in a JSON text, those within its texts left out; none is looked at after that."""
+    if body.count(mark.encode()) <= most:
+        return False
+    count = at = 0
+    while count <= most and (found := NEXT[mark].match(body, at)):
+        count, at = count + 1, found.end()
+    return count > most
+
+
+def problem(status: int, error: str, field: str | None = None, **headers: str) -> JSONResponse:
+    """An error as a body that says what is wrong."""
+    return JSONResponse({"error": error, "field": field}, status, headers=headers or None)
+
+
+def refusal(error: LocalPolicyError) -> JSONResponse:
+    """One of our errors as an answer."""
+    if isinstance(error, LogError):
+        LOG.error("%s", error)
+        return problem(503, "the log cannot be written, so nothing is answered.", None, **{"retry-after": "1"})
+    return problem(404 if isinstance(error, Unknown) else 422, str(error))
+
+
+def invalid(errors: Sequence[Any]) -> JSONResponse:
+    """What is wrong with a body. What came is not repeated: it may be large, or hold what JSON cannot."""
+    if any(each["type"] == "json_invalid" for each in errors):
+        return problem(400, "the body is not JSON.")
+    said = _said(errors)
+    more = f" (and {len(said) - SHOWN_PROBLEMS} more)" if len(said) > SHOWN_PROBLEMS else ""
+    shown = [f"{field}: {message}" for field, message in list(said.items())[:SHOWN_PROBLEMS]]
+    return problem(422, "; ".join(shown) + more, next(iter(said), None))
+
+
+def _said(errors: Sequence[Any]) -> dict[str, str]:
+    """One message per field. A value that may be several things fails once for each of them: that is one problem."""
+    said: dict[str, str] = {}
+    for error in errors:
+        path = error["loc"]
+        inside = next((number for number, part in enumerate(path) if isinstance(part, int)), None)
+        several = inside is not None and len(path) > inside + 1
+        named = path[: inside + 1] if several and inside is not None else path
+        field = ".".join(str(part)[:LONGEST_NAME] for part in named) or "body"
+        said.setdefault(field, f"expected {EXPECTED.get(str(path[0]), 'another value')}" if several else error["msg"])
+    return said
