@@ -6,7 +6,7 @@ EXTRAS ?= dev,report,sweep,track,serve
 comma  := ,
 empty  :=
 # What users install: the lock, the bill of materials, the licences and the audit cover all of them.
-FOR_USERS := report spark serve sweep track mlflow trace
+FOR_USERS := report spark serve excel sweep track mlflow trace
 
 TOOLS  := .tools/bin
 

@@ -49,6 +49,7 @@ KEYWORDS = {
     "all": "every=", "no-baselines": "baselines=False", "no-keep-log": "keep_log=False", "resume": "resume=True",
     "resume-older": "resume_older=True", "force": "force=True", "skip-bad-rows": "skip_bad_rows=True",
     "shard-catalogue": "shard_catalogue=True", "yes": "yes=True",
+    "dayfirst": "dayfirst=True", "monthfirst": "monthfirst=True",
 }  # fmt: skip
 MAPS = ("columns", "rename", "rewards")
 # A quoted command stays as it is; an option may have a value after it: a word, or name=value pairs, quoted or not.

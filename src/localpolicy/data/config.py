@@ -11,11 +11,13 @@ from pydantic import Field, JsonValue, ValidationInfo, field_validator, model_va
 from pydantic.fields import FieldInfo
 
 from localpolicy.data.rewards import pairs
+from localpolicy.data.times import Notation
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.limits import LARGEST_SEED
 from localpolicy.runtime.files import read_yaml
 from localpolicy.settings import AUTO, OrAuto, Settings
 
+DAY_OR_MONTH = ("dayfirst", "monthfirst")
 SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the log
 
 
@@ -56,6 +58,8 @@ class PrepareConfig(Settings):
         "auto", description="'interactions' reduces an impression log to what users did"
     )
     time_unit: Literal["auto", "s", "ms", "us", "ns"] = Field("auto", description="of times that are numbers")
+    dayfirst: bool = Field(False, description="dates such as 05/06/2024 begin with the day, where no row tells")
+    monthfirst: bool = Field(False, description="… with the month")
     ids: Literal["auto", "integer", "text"] = Field("auto", description="how ids in text files are read")
 
     # What is kept.
@@ -102,6 +106,11 @@ class PrepareConfig(Settings):
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @property
+    def dates(self) -> Notation | None:
+        """How dates with the year last begin, where the user says so."""
+        return "day first" if self.dayfirst else "month first" if self.monthfirst else None
+
+    @property
     def split_column(self) -> str | None:
         """The log's column that says which split a row is in."""
         return None if self.split in SPLIT_RULES else self.split
@@ -145,6 +154,8 @@ class PrepareConfig(Settings):
 
     @model_validator(mode="after")
     def _consistent(self) -> PrepareConfig:
+        if self.dayfirst and self.monthfirst:
+            raise ValueError("dayfirst and monthfirst: dates begin with one of them")
         if (self.validation < 1) != (self.test < 1):
             raise ValueError("validation and test must both be shares or both be numbers of sequences")
         if self.validation < 1 and self.validation + self.test >= 1:
@@ -175,8 +186,9 @@ class PrepareOptions(Settings):
 
 
 OF_GO = (
-    "time_unit", "ids", "drop_events", "list_reward", "reward_kind", "duplicates", "session_gap", "min_events",
-    "min_item_events", "most_recent", "since", "days", "split", "validation", "test", "memory", "scratch",
+    "time_unit", "dayfirst", "monthfirst", "ids", "drop_events", "list_reward", "reward_kind", "duplicates",
+    "session_gap", "min_events", "min_item_events", "most_recent", "since", "days", "split", "validation", "test",
+    "memory", "scratch",
 )  # fmt: skip
 
 

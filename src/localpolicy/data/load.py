@@ -13,7 +13,7 @@ from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.events import EventSelect, fields_of
 from localpolicy.data.reading import ROW, ROW_NUMBER, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
 from localpolicy.data.sources import SourceTable
-from localpolicy.data.times import written
+from localpolicy.data.times import Notation, written
 from localpolicy.errors import DataError
 
 Problems = dict[str, int]  # how many rows have each
@@ -22,7 +22,9 @@ SHOWN = 80  # characters of a value in a message
 REMEDY = "Fix the log, or skip such rows with --skip-bad-rows."
 
 
-def open_tables(engine: Engine, tables: Sequence[SourceTable], *, skip_malformed: bool) -> list[Raw]:
+def open_tables(
+    engine: Engine, tables: Sequence[SourceTable], *, skip_malformed: bool, dates: Notation | None = None
+) -> list[Raw]:
     """Let the engine open the files, and look at the first rows of each table."""
     for table in tables:
         check_columns(table)
@@ -30,10 +32,10 @@ def open_tables(engine: Engine, tables: Sequence[SourceTable], *, skip_malformed
         engine.skip_malformed()
     # Row numbers cost a pass in file order, so they are asked for only where they mean something.
     rows = any("timestamp" not in table.columns or ROW in table.columns.values() for table in tables)
-    return [_open(engine, number, table, rows=rows) for number, table in enumerate(tables)]
+    return [_open(engine, number, table, rows=rows, dates=dates) for number, table in enumerate(tables)]
 
 
-def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool) -> Raw:
+def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool, dates: Notation | None) -> Raw:
     raw = Raw(number, table, {}, {})
     types = engine.read(raw.view, table, rows=rows)
     mapped = [name for name in SAMPLED if name in table.columns]  # a column of the log may have no name at all
@@ -47,7 +49,7 @@ def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool) -> Raw
     if "timestamp" not in columns:
         return raw
     times = alias(table, table.columns["timestamp"])
-    return replace(raw, written=written(sample["timestamp"], engine.rows, raw.view, times))
+    return replace(raw, written=written(sample["timestamp"], engine.rows, raw.view, times, asked=dates))
 
 
 def load(

@@ -6,19 +6,32 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+# One choice among alternatives that were shown together, as surveys and studies of transport write it.
+CASES = (
+    "case", "caseid", "choiceset", "choicesetid", "choicesituation", "choicetask", "choiceid", "chid", "situation",
+    "situationid", "taskid", "qes", "obsid",
+)  # fmt: skip
+# A till's receipts: a sequence only where no column says whose they are.
+BASKETS = (
+    "basketid", "basket", "invoiceno", "invoiceid", "invoice", "invoicenumber", "receiptid", "receiptno", "receipt",
+    "receiptnumber", "orderid", "orderno", "ordernumber", "order", "billid", "billno", "ticketid", "ticketno", "ticket",
+    "transactionid", "transactionno", "transaction", "cartid", "bonid", "bonnr", "kassenbon",
+)  # fmt: skip
 # Our column -> names that mean it, the surest first; compared in small letters without marks. English first, then
 # German, French, Spanish, Italian, Portuguese, Russian, Japanese and Chinese, some Dutch, Polish and Korean.
 NAMES: dict[str, tuple[str, ...]] = {
     "sequence_id": (
         "sequenceid", "seqid", "sequence", "sessionid", "session", "visitid", "visit", "visitorid", "visitor", "userid",
-        "user", "customerid", "customer", "clientid", "client", "memberid", "member", "uid", "basketid", "cookie",
-        "personid", "person", "profileid", "deviceid", "accountid", "reviewerid", "reviewer", "viewerid", "viewer",
-        "listenerid", "listener", "readerid", "reader", "playerid", "player", "buyerid", "buyer", "shopperid",
-        "shopper", "customerno", "customernumber", "memberno", "kundennummer", "subscriberid", "guestid", "householdid",
-        "household", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
+        "user", "customerid", "customer", "custid", "custno", "custkey", "clientid", "client", "memberid", "member",
+        "uid", "cookie", "personid", "person", "profileid", "deviceid", "accountid", "reviewerid", "reviewer",
+        "viewerid", "viewer", "listenerid", "listener", "readerid", "reader", "playerid", "player", "buyerid", "buyer",
+        "shopperid", "shopper", "customerno", "customernumber", "memberno", "kundennummer", "subscriberid", "guestid",
+        "householdid", "household", "householdkey", "hhid", "hhkey", "panelist", "panelistid", "cardid", "cardno",
+        "cardnumber", "loyaltyid", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
         "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
         "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话", "userpseudoid", "gebruiker", "klant", "uzytkownik",
         "użytkownik", "klient", "사용자", "고객",
+        *BASKETS,
     ),
     "item_id": (
         "itemid", "item", "productid", "product", "articleid", "article", "movieid", "movie", "trackid", "track",
@@ -26,6 +39,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "gameid", "game", "animeid",
         "anime", "recipeid", "recipe", "filmid", "film", "appid", "app", "beerid", "beer", "wineid", "wine",
         "parentasin", "listing", "venue", "hotel", "restaurant", "business", "course", "offer", "poi", "episode",
+        "alternative", "alternativeid", "alt", "altid", "option", "optionid", "choicealternative",
         "podcast", "joke", "jokeid", "productcode", "itemcode", "articleno", "itemno", "artikelnummer",
         "restaurantid", "businessid", "venueid", "hotelid", "courseid", "jobid", "adid", "ad", "offerid", "goodsid",
         "goods", "artistid", "artist", "podcastid", "episodeid", "showid", "documentid", "docid", "poiid",
@@ -55,6 +69,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     "request": (
         "request", "requestid", "listid", "slateid", "slate", "recommendationid", "recid", "queryid", "searchid",
         "displayid", "rankingid", "pageviewid", "impressionid", "impression", "anfrage", "requete",
+        *CASES,
     ),
     "place": (
         "place", "position", "pos", "slot", "slotid", "rankshown", "shownrank", "rankposition", "displayposition",
@@ -66,13 +81,31 @@ NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
 FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
-# Parts of names that make a varying number a likely reward: how much came of it.
+# Parts of names that make a varying number a likely reward: how much came of it. What is stated as such comes first,
+# then ratings, money, time, yes or no, and counts last: of sales value and quantity the value is what counts.
 REWARDING = (
-    "reward", "ratio", "rating", "stars", "overall", "grade", "dwell", "duration", "watch", "playtime", "listen",
-    "completion", "progress", "revenue", "price", "amount", "profit", "gmv", "value", "utility", "gain", "satisfaction",
-    "like", "thumb", "vote", "click", "conversion", "converted", "purchased", "label", "feedback", "count", "plays",
-    "quantity", "qty", "units", "seconds", "minutes", "umsatz", "preis",
-)  # fmt: skip
+    ("reward", "utility", "satisfaction", "gain"),
+    ("rating", "stars", "overall", "grade"),
+    ("revenue", "sales", "profit", "gmv", "margin", "umsatz", "turnover", "spend", "spent", "total", "value"),
+    ("amount", "betrag", "montant", "importe"),
+    ("price", "preis", "prix", "precio"),
+    ("ratio", "completion", "progress"),
+    ("dwell", "duration", "watch", "playtime", "listen", "seconds", "minutes"),
+    ("like", "thumb", "vote", "click", "conversion", "converted", "purchased", "label", "feedback"),
+    ("quantity", "qty", "units", "plays", "menge", "anzahl", "quantite", "cantidad", "count"),
+)
+MONEY, COUNTS = REWARDING[2:5], REWARDING[-1]
+UNITS = COUNTS[:3]  # of what is bought
+# Parts of names that make it something else, though another part would fit: what was taken off or added.
+NOT_REWARDING = ("disc", "rabatt", "coupon", "tax", "shipping", "balance", "weight")
+
+
+def rewarding(name: str) -> int | None:
+    """Which of these a name is of, the first being the surest; None for none."""
+    called = plain(name)
+    if any(part in called for part in NOT_REWARDING):
+        return None
+    return next((place for place, parts in enumerate(REWARDING) if any(part in called for part in parts)), None)
 
 
 def plain(name: str) -> str:

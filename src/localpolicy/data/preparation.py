@@ -71,7 +71,7 @@ class Preparation:
         else:
             known = {**known, "policies": []}  # who served the rows of `model` has no part in these
         log.info(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
-        raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows)
+        raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows, dates=self.config.dates)
         reading = Reading.decide(raws, self.config)
         if self.config.split == "time" and not reading.has_time:
             raise ConfigError("split=time needs times, and this log has none: map a timestamp, or use split=random.")

@@ -32,6 +32,9 @@ TEXT_SUFFIXES = (
     ".dat.gz",
     ".data.gz",
 )
+WORKBOOKS = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")  # how Excel files begin
+READ = "CSV, JSON lines, gzip of either, Parquet, or an Excel workbook"
+JSON_LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")  # found in folders; *.json there may be notes
 LONGEST_LINE = 1 << 20  # characters: an endless line must not fill the memory
 LINE_ENDS = {b"\r\n": "CR LF", b"\r": "CR", b"\n": "LF"}
 MOST_COLUMNS = 10_000  # of a file: DuckDB's time grows with their square, and 100,000 take minutes
@@ -83,7 +86,10 @@ class SourceTable:
 
     def shown(self, file: Path | None = None) -> str:
         """What messages call it, or one of its files."""
-        return self.label or str(file or self.files[0])
+        file = file or self.files[0]
+        if len(self.originals) == len(self.files):
+            file = self.originals[self.files.index(file)]
+        return self.label or str(file)
 
 
 def files_under(paths: Sequence[Path | str]) -> list[Path]:
@@ -139,7 +145,7 @@ def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
 
 def _is_log(path: Path) -> bool:
     hidden = any(part.startswith(("_", ".")) for part in path.parts)
-    return not hidden and path.name.endswith((".parquet", *TEXT_SUFFIXES))
+    return not hidden and path.name.endswith((".parquet", *TEXT_SUFFIXES, *JSON_LINES))
 
 
 def file_format(path: Path) -> Literal["csv", "parquet"]:
@@ -157,16 +163,12 @@ def file_format(path: Path) -> Literal["csv", "parquet"]:
     if named_gzip != is_gzip:
         what = "is named .gz but is not gzip" if named_gzip else "is gzip by its content, but not named .gz"
         raise DataError(f"{path} {what}. Rename it to what it is, or fetch it again.")
+    if start.startswith(WORKBOOKS):
+        raise DataError(f"{path} looks like an Excel workbook: if it is one, let its name end in .xlsx (or .xls).")
     if not is_parquet and not is_gzip and b"\x00" in start:
-        raise DataError(
-            f"{path} is not text (it holds zero bytes) and not Parquet. Expected CSV, gzip of it, or Parquet."
-        )
+        raise DataError(f"{path} is not text (it holds zero bytes) and not Parquet. Expected {READ}.")
     if not is_parquet and start.lstrip()[:1] in (b"{", b"["):
-        lines = "" if start.lstrip()[:1] == b"[" else ", lines=True"
-        raise DataError(
-            f"{path} is JSON: expected CSV, gzip of it, or Parquet. In Python, pandas.read_json('{path.name}'{lines}) "
-            f"makes a table of it, which may be given instead; its to_parquet('{path.stem}.parquet') writes a log."
-        )
+        raise DataError(f"{path} is JSON: expected CSV or Parquet here. A log in JSON has a name that ends in .jsonl.")
     return "parquet" if is_parquet else "csv"
 
 

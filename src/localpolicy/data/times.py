@@ -4,8 +4,9 @@ Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970. Texts
 seconds and parts of them; either none states a UTC offset (then all are UTC), or all do (Z, UTC, +02:00, +0200, +02),
 each its own. Dates with the year last (31.12.2024, 12/31/2024 11:59 PM) are UTC too. Whether their day or their month
 comes first is told by a number above 12 anywhere in the column; 05.06.2024 begins with the day; of 05/06/2024 it is
-asked. A later row of another notation or unit is a bad row, and is named: read by this rule it would land in another
-year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in what a cast does.
+asked (--dayfirst, --monthfirst). A later row of another notation or unit is a bad row, and is named: read by this rule
+it would land in another year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in
+what a cast does.
 """
 
 from __future__ import annotations
@@ -57,18 +58,31 @@ def notation(sample: Sequence[Any]) -> Notation | Literal["year last"]:
     return "zoned" if 2 * zoned > len(texts) else "plain"
 
 
-def written(sample: Sequence[Any], rows: Callable[[str], list[tuple[Any, ...]]], view: str, column: str) -> Notation:
-    """The same, with days told from months by all rows of `column` of the `view` that `rows` can query."""
+def written(
+    sample: Sequence[Any],
+    rows: Callable[[str], list[tuple[Any, ...]]],
+    view: str,
+    column: str,
+    *,
+    asked: Notation | None = None,
+) -> Notation:
+    """The same, with days told from months by all rows of `column` of the `view` that `rows` can query, or as `asked`.
+
+    What no row tells is asked for.
+    """
     first_rows = notation(sample)
     if first_rows != "year last":
         return first_rows
+    if asked is not None:
+        return asked
     first, mark, second = (_part(column, YEAR_LAST, group) for group in (1, 2, 3))
     above = ", ".join(f"COUNT(CASE WHEN TRY_CAST({number} AS INT) > 12 THEN 1 END)" for number in (first, second))
     query = f"SELECT {above}, MIN({mark}), MIN({column}) FROM {view} WHERE {_part(column, YEAR_LAST, 0)} <> ''"
     days_first, days_second, least_mark, example = rows(query)[0]
     if days_first == days_second and least_mark != ".":
         raise DataError(
-            f"timestamps: is {example} the day or the month first? No value tells. Write the times as 2024-12-31."
+            f"timestamps: does {example} begin with the day or with the month? No row tells. Say --dayfirst or "
+            "--monthfirst, or write the times as 2024-12-31."
         )
     return "month first" if days_second > days_first else "day first"
 

@@ -38,6 +38,7 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table
         name = f"{first.column} to {more[-1].column} ({1 + len(more)} columns)" if more else first.column
         rows.append([name, first.role or "-", to_caller(first.why)])
     said = [
+        *(f"{each}." for each in guessed.meaning),
         *([f"Every row is the event '{guessed.event}'."] if guessed.event else []),
         *([f"Rewards: {guessed.rewards}."] if guessed.rewards else []),
         *([f"Renamed: {', '.join(f'{a} is {b}' for a, b in guessed.rename.items())}."] if guessed.rename else []),

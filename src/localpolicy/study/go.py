@@ -163,6 +163,9 @@ def go(
     these, such as `duplicates="exact"` or `session_gap="30m"`.
     """
     preparing = _preparing(preparing)
+    dates = PrepareConfig.parse(
+        {name: preparing[name] for name in ("dayfirst", "monthfirst") if name in preparing}
+    ).dates
     if not 0 < minutes < math.inf:
         raise ConfigError(f"minutes: expected a number above 0, got {minutes}.")
     # All that was given is looked at now, not after an hour of training.
@@ -180,7 +183,7 @@ def go(
     path, lists = _written(log, folder, "log"), () if own is None else (_written(own, folder, "own lists"),)
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
     path, rewritten = plainly_written(path, folder, skip_malformed=skip_bad_rows)
-    guessed = guess(path, columns=columns, rewards=text, rename=rename, skip_bad_rows=skip_bad_rows)
+    guessed = guess(path, columns=columns, rewards=text, rename=rename, skip_bad_rows=skip_bad_rows, dates=dates)
     guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     asked = Asked(path, guessed, folder, seed, rules, titles=called, own=lists, exclude_seen=exclude_seen)

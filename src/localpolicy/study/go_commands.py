@@ -52,7 +52,7 @@ class Asked:
         """The same, with settings of `prepare` that were given, and as many sequences held out as fit the time."""
         counted = {"validation", "test", "split", "session_gap"} & preparing.keys()  # then it is the user's choice
         every = self.guessed.sequences
-        most = None if counted else held_out(every, minutes)
+        most = None if counted or self.guessed.split else held_out(every, minutes)
         asked = replace(self, guessed=replace(self.guessed, held_out=most, preparing=preparing))
         if most is None or every <= FEW:
             return asked

@@ -92,6 +92,16 @@ class DuckDB:
                 described = self._described(view)
         return {name: _kind(described[f"c{number}"]) for number, name in enumerate(table.names)}
 
+    def json(self, file: Path) -> str:
+        """SQL of the objects in a file of JSON. Times stay texts: the rule of `times` reads them, not DuckDB's."""
+        source, most = _text(_literal(file)), "maximum_object_size = 33554432"
+        with self._errors():
+            query = f"DESCRIBE SELECT * FROM read_json({source}, sample_size = -1, {most})"
+            described = self._connection.execute(query).fetchall()
+        kinds = {name: "VARCHAR" if re.match("DATE|TIME|UUID", kind) else kind for name, kind, *_ in described}
+        columns = ", ".join(f"{_text(name)}: {_text(kind)}" for name, kind in kinds.items())
+        return f"SELECT * FROM read_json({source}, columns = {{{columns}}}, {most})"
+
     def _described(self, view: str) -> dict[str, str]:
         return dict(row[:2] for row in self._connection.execute(f"DESCRIBE {view}").fetchall())
 

@@ -7,12 +7,10 @@ the rows are sorted by something that is not time.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 from localpolicy.data.guess.event_words import guess_rewards, number
@@ -20,20 +18,17 @@ from localpolicy.data.guess.log import LogColumns, column_names, list_columns, o
 from localpolicy.data.guess.reading import Reading, Use
 from localpolicy.data.guess.reward import refuse_empty_rewards, settle_event, settle_one_event, settle_reward
 from localpolicy.data.guess.shown import settle_lists, settle_propensity, settle_showings
+from localpolicy.data.guess.when import say_order, settle_time
+from localpolicy.data.guess.who import settle_sequence, settle_split
+from localpolicy.data.guess.words import meaning
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.reading import ROW
-from localpolicy.data.times import YEAR_LAST
+from localpolicy.data.times import Notation
 from localpolicy.errors import DataError
 
 NEEDED = ("sequence_id", "item_id")
 OPEN_BANDIT = {"item_id", "position", "click", "propensity_score"}
 PUBLISHED = {"all", "men", "women", *(f"{a}_{b}" for a in ("random", "bts") for b in ("all", "men", "women"))}
-# Words of a name that may be of a time, if the values are times too: English, German, French, Spanish, Italian, Dutch.
-TIMELIKE = {
-    "time", "date", "timestamp", "at", "ts", "t", "ms", "when", "day", "zeit", "uhrzeit", "datum", "tag", "zeitpunkt",
-    "heure", "jour", "horodatage", "fecha", "hora", "dia", "data", "ora", "giorno", "tijd",
-}  # fmt: skip
-TIMELIKE_ENDS = ("date", "datum", "zeit")
 IDS = ("id", "no", "nr", "number", "nummer", "code", "key")  # how names of ids end
 MOST_SHOWN = 20  # columns that an error names
 
@@ -52,6 +47,8 @@ class Guess:
     sequences: int = 0  # about so many
     kind: str | None = None  # what the log holds, where its events do not tell
     skip_bad_rows: bool = False
+    split: str | None = None  # the log's column that says which split a row is in
+    meaning: tuple[str, ...] = ()  # what a sequence, an item and the reward are, in words of this log
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
     preparing: Mapping[str, Any] = field(default_factory=dict)  # settings of `prepare` that the user gave beside these
 
@@ -60,6 +57,7 @@ class Guess:
         settings = {
             "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename),
             "kind": self.kind, "skip_bad_rows": self.skip_bad_rows, "validation": self.held_out, "test": self.held_out,
+            "split": self.split,
         }  # fmt: skip
         return {**{name: value for name, value in settings.items() if value}, **self.preparing}
 
@@ -90,8 +88,12 @@ def guess(
     rewards: str | None = None,
     rename: Mapping[str, str] | None = None,
     skip_bad_rows: bool = False,
+    dates: Notation | None = None,
 ) -> Guess:
-    """Read the names, and the values; what the user says holds."""
+    """Read the names, and the values; what the user says holds.
+
+    `dates` says whether dates with the year last begin with day or month.
+    """
     rename, given = dict(rename or {}), dict(columns or {})
     names, why = column_names(path), "as you said"
     if not given and set(names) >= OPEN_BANDIT and path.name.partition(".")[0] not in PUBLISHED:
@@ -113,7 +115,7 @@ def guess(
     with opened(path, skip_malformed=skip_bad_rows) as (engine, table):
         reading = Reading(path, LogColumns(engine, table), meant, given, rewards, rename, why)
         reading.unsure += without_names
-        reading.skip_bad_rows = skip_bad_rows
+        reading.skip_bad_rows, reading.dates = skip_bad_rows, dates
         if not reading.log.count():
             raise DataError(f"{path} holds no rows, only the names of columns.")
         return replace(_guessed(reading), skip_bad_rows=skip_bad_rows)
@@ -121,6 +123,8 @@ def guess(
 
 def _guessed(reading: Reading) -> Guess:
     """Roles one after another: a later one leaves alone what an earlier one took."""
+    settle_sequence(reading)
+    settle_split(reading)
     settle_time(reading)
     settle_propensity(reading)
     settle_event(reading)
@@ -144,7 +148,7 @@ def _guessed(reading: Reading) -> Guess:
     renamed = {theirs: name for theirs, name in reading.rename.items() if theirs != name}
     return Guess(
         "events", ours, reading.rewards, reading.event, renamed, tuple(reading.unsure), tuple(reading.uses()),
-        reading.sequences(), reading.kind,
+        reading.sequences(), reading.kind, split=reading.split, meaning=meaning(reading),
     )  # fmt: skip
 
 
@@ -167,119 +171,3 @@ def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
             meant[ours] = ROW
             said.append("no column says who it was: each row is a decision of its own, without a history")
     return said
-
-
-# ---------------------------------------------------------------------- when
-
-
-def settle_time(reading: Reading) -> None:
-    """A column of times that its name did not tell: by words of its name, or by its values alone."""
-    if "timestamp" in reading.meant:
-        theirs = reading.meant["timestamp"]
-        unit = reading.log.epoch(theirs)
-        reading.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
-        if unit is None and "+" not in theirs and reading.log.numeric(theirs):
-            reading.unsure.append(
-                f"the numbers of {theirs} are no times between 1979 and 2103, in whatever unit: their order alone is "
-                "used, and days that are named mean nothing"
-            )
-        _refuse_clock(reading, theirs)
-        _say_notation(reading, theirs)
-        return
-    seconds = []
-    for name in reading.left():
-        words = [plain(word) for word in re.split(r"[\W_]+", name)]
-        timelike = not TIMELIKE.isdisjoint(words) or "time" in name.lower()
-        timelike = timelike or any(word.endswith(TIMELIKE_ENDS) for word in words)
-        unit, is_id = reading.log.epoch(name), plain(name).endswith("id")
-        if unit is not None and (timelike or (unit != "s" and not is_id)):
-            reading.meant["timestamp"], reading.why[name] = name, f"its numbers are epoch times ({unit})"
-            return
-        if unit == "s" and not is_id:
-            seconds.append(name)
-        pattern = YEAR_LAST.replace("{", "{{").replace("}", "}}")
-        texts = f"TRY_CAST({{0}} AS TIMESTAMP) IS NOT NULL OR regexp_matches(CAST({{0}} AS VARCHAR), '{pattern}')"
-        if timelike and reading.log.share(name, texts) > 0.95:
-            _take(reading, name)
-            return
-    dated = "TRY_CAST({0} AS TIMESTAMP) IS NOT NULL AND regexp_matches(CAST({0} AS VARCHAR), '^[0-9]{{4}}-[0-9]{{2}}-')"
-    likely = [name for name in reading.left() if reading.log.share(name, dated) > 0.95]
-    if len(likely) == 1:
-        _take(reading, likely[0])
-    elif likely:
-        _ask(reading, likely, sure=True)
-    elif seconds:
-        _settle_seconds(reading, seconds)
-
-
-def _settle_seconds(reading: Reading, names: list[str]) -> None:
-    """Numbers of ten digits may be ids too: they are times if they rise from row to row of a sequence."""
-    rising = [name for name in names if reading.log.rises(reading.meant["sequence_id"], name)]
-    if len(rising) == 1:
-        (name,) = rising
-        reading.meant["timestamp"], reading.why[name] = name, "its numbers are epoch times (s), in order"
-        reading.unsure.append(f"{name} is taken for the time: its numbers are epoch seconds, in order")
-    else:
-        _ask(reading, rising or names, sure=False)
-
-
-def _ask(reading: Reading, names: list[str], *, sure: bool) -> None:
-    """Which of these columns is the time, with the option that says so."""
-    found, hold = ("its values are times", "hold times")
-    if not sure:
-        found, hold = "its numbers may be epoch seconds", "may hold times"
-    options = {name: f"--columns {quote(f'timestamp={name}')}" for name in names}
-    reading.why |= {name: f"{found}: the row's? Then say {option}" for name, option in options.items()}
-    which = "say so" if len(names) == 1 else "say which is the row's"
-    reading.unsure.append(f"{' and '.join(names)} {hold}: {which}, such as {options[names[0]]}")
-
-
-def _take(reading: Reading, name: str) -> None:
-    reading.meant["timestamp"], reading.why[name] = name, "its values are times"
-    _say_notation(reading, name)
-
-
-def say_order(reading: Reading) -> None:
-    """Say that the file's order is taken for time, and what the rows of a sequence are sorted by, if anything."""
-    said = "there is no time column: the order of the file is taken for time"
-    for ours in ("item_id", "reward", "event"):
-        theirs = reading.meant.get(ours)
-        if theirs is None or "+" in theirs or reading.meant["sequence_id"] == ROW:
-            continue
-        if ours == "event" and not reading.log.numeric(theirs):
-            continue  # a visit that ends with its purchase is in the order of time
-        if reading.log.is_sorted(reading.meant["sequence_id"], theirs):
-            reading.unsure.append(
-                f"{said}, and the rows of a sequence seem sorted by {theirs}: that is no order of time. Do not "
-                "trust sequence models here; find the times, or shuffle the rows and take every sequence for a set"
-            )
-            return
-    which = "; if a column holds the time, say --columns timestamp=NAME" if reading.left() else ""
-    reading.unsure.append(f"{said}. If it is not, sequence models learn the file's order and nothing else{which}")
-
-
-def _refuse_clock(reading: Reading, name: str) -> None:
-    """The hours of a day without the day tell no order."""
-    clock = "regexp_full_match(CAST({} AS VARCHAR), '[0-9]{{1,2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]+)?)?')"
-    if "+" in name or reading.log.share(name, clock) < 1:
-        return
-    day = columns_meant(reading.left(), ["timestamp"]).get("timestamp", "the day")
-    raise DataError(
-        f"{reading.path}: {name} holds the time of day alone. Join {day} and {name} into one column, such as "
-        "2024-01-31 23:59:59, or name another column: --columns timestamp=NAME"
-    )
-
-
-def _say_notation(reading: Reading, name: str) -> None:
-    """Dates with the year last are read by the rule of `prepare`; which one it is, is said; so are days alone."""
-    if "+" in name:
-        return
-    day = "regexp_full_match(CAST({} AS VARCHAR), '[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}([ T]00:00:00([.]0+)?)?')"
-    if reading.log.share(name, day) == 1 and reading.meant["sequence_id"] != ROW:
-        reading.unsure.append(
-            f"{name} holds days without the time of day: the rows of one {reading.meant['sequence_id']} and day are "
-            "in no order of time among themselves"
-        )
-    notation, example = reading.log.times(name)
-    if notation in ("day first", "month first"):
-        reading.unsure.append(f"{name} holds times such as {example}, read with the {notation}")

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.engines.duckdb import DuckDB
-from localpolicy.data.names import columns_meant
+from localpolicy.data.names import CASES, columns_meant, plain
+from localpolicy.data.other_files import as_parquet, is_other
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.data.times import Notation, goes_one_way, seems_sorted, written
@@ -56,6 +57,26 @@ class LogColumns:
         """How many different values there are."""
         return self.count(f"DISTINCT {self.sql(name)}")
 
+    def example(self, name: str) -> str:
+        """One of its values."""
+        value = f"CAST({self.sql(name)} AS VARCHAR)"
+        found = self.engine.rows(f"SELECT {value} FROM log WHERE {value} IS NOT NULL LIMIT 1")
+        return str(found[0][0]) if found else ""
+
+    def stated(self, name: str) -> float:
+        """The share of rows that have a value."""
+        return self.count(self.sql(name)) / max(self.count(), 1)
+
+    def several(self, who: str, name: str) -> int:
+        """How many of one column have several values of another."""
+        each = f"SELECT {self.sql(who)} FROM log GROUP BY 1 HAVING COUNT(DISTINCT {self.sql(name)}) > 1"
+        return int(self.engine.rows(f"SELECT COUNT(*) FROM ({each})")[0][0])
+
+    def sequences_by(self, who: str, name: str) -> dict[str, int]:
+        """How many different ones of a column each value of another has."""
+        query = f"SELECT {self.sql(name)}, COUNT(DISTINCT {self.sql(who)}) FROM log GROUP BY 1"
+        return {str(value): int(count) for value, count in self.engine.rows(query)}
+
     def number(self, name: str) -> str:
         """SQL of the value as a number."""
         return f"TRY_CAST({alias(self.table, name)} AS DOUBLE)"
@@ -81,12 +102,12 @@ class LogColumns:
         middle = self.engine.rows(f"SELECT MEDIAN({self.number(name)}) FROM log")[0][0]
         return next((unit for unit, (low, high) in EPOCHS.items() if middle and low <= middle < high), None)
 
-    def times(self, name: str) -> tuple[Notation, str]:
+    def times(self, name: str, *, asked: Notation | None = None) -> tuple[Notation, str]:
         """How its times are written, by the rule of `prepare`; and one of them."""
         text = f"typeof({self.sql(name)}) = 'VARCHAR'"  # timestamps are read as they are
         first = [row[0] for row in self.engine.rows(f"SELECT {self.sql(name)} FROM log WHERE {text} LIMIT {SAMPLE}")]
         first = [value for value in first if value is not None]
-        return written(first, self.engine.rows, "log", self.sql(name)), str(first[0]) if first else ""
+        return written(first, self.engine.rows, "log", self.sql(name), asked=asked), str(first[0]) if first else ""
 
     def is_sorted(self, sequence: str, name: str) -> bool:
         """Whether the rows of each sequence are sorted by it, up or down."""
@@ -214,12 +235,20 @@ NUMBER = "-?[0-9]+,[0-9]+"
 SIGN = "[$€£¥₹₽%]"
 SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
 WHOLE = "-?[0-9]+"
+PLACE = "place"  # the column that a log of choices gets
 COPY = ", plainly written.parquet"  # how the name of a log's copy ends
 LOOKED_AT = 1000  # rows that tell which columns to look at
 
 
 def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -> tuple[Path, tuple[str, ...]]:
-    """The log itself, or its copy under `folder` with decimal points; and what was read how."""
+    """The log itself, or its copy under `folder` that `prepare` can read; and what was read how.
+
+    JSON and Excel become Parquet, decimal commas points, and rows of one choice get places.
+    """
+    if path.is_file() and is_other(path):
+        copy = folder / f"{path.name}{COPY}"
+        as_parquet(path, copy)
+        path = copy
     with opened(path, skip_malformed=skip_malformed) as (engine, table):
         changed, notes = {}, []
         for name in table.names:
@@ -231,20 +260,44 @@ def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -
             elif _has_commas(engine, column):
                 changed[name] = f"replace(CAST({column} AS VARCHAR), ',', '.')"
                 notes.append(f"{name} holds numbers with decimal commas, read as such")
+        names, query = table.names, f"SELECT {', '.join(changed.get(n, alias(table, n)) for n in table.names)}"
+        if case := _case_of_choices(engine, table):
+            changed[PLACE] = f"row_number() OVER (PARTITION BY {alias(table, case)} ORDER BY n)"
+            names, query = (*names, PLACE), f"{query}, {changed[PLACE]}"
+            notes.append(
+                f"rows of one {case} are alternatives that were shown together, and one of them was chosen: they are "
+                "read as one list, in the order of the file"
+            )
         if not changed:
             return path, ()
-        columns = ", ".join(changed.get(name, alias(table, name)) for name in table.names)
-        copy = folder / f"{path.stem}{COPY}"
+        copy = folder / f"{path.stem.removesuffix(COPY)}{COPY}"
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(copy) as partial:
             writer = None
-            for batch in engine.batches(f"SELECT {columns} FROM log"):
-                part = pa.Table.from_batches([batch]).rename_columns(list(table.names))
+            for batch in engine.batches(f"{query} FROM (SELECT row_number() OVER () AS n, * FROM log) ORDER BY n"):
+                part = pa.Table.from_batches([batch]).rename_columns(list(names))
                 writer = writer or pq.ParquetWriter(partial, part.schema)
                 writer.write_table(part)
             if writer is not None:
                 writer.close()
     return copy, tuple(notes)
+
+
+def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
+    """The column of cases, in a log of choices: each case has several alternatives, and one of them was chosen."""
+    meant = columns_meant(table.names, ("request", "item_id", "place"))
+    log, case = LogColumns(engine, table), meant.get("request")
+    if case is None or plain(case) not in CASES or "item_id" not in meant or "place" in meant:
+        return None
+    for name in table.names:
+        if name != case and log.answers(name):
+            yes = ", ".join(f"'{form}'" for form, event in ANSWERS.items() if event != "none")
+            chosen = f"SUM(CASE WHEN CAST({alias(table, name)} AS VARCHAR) IN ({yes}) THEN 1 ELSE 0 END)"
+            each = f"SELECT COUNT(*) AS n, {chosen} AS chosen FROM log GROUP BY {alias(table, case)}"
+            one, rows = engine.rows(f"SELECT AVG(CASE WHEN chosen = 1 THEN 1.0 ELSE 0.0 END), AVG(n) FROM ({each})")[0]
+            if one is not None and one > 0.95 and rows > 1:
+                return case
+    return None
 
 
 def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> float:

@@ -9,6 +9,7 @@ from pathlib import Path
 from localpolicy.data.guess.log import LogColumns
 from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.reading import COLUMNS, ROW
+from localpolicy.data.times import Notation
 
 SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
 PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did
@@ -42,6 +43,8 @@ class Reading:
         self.event: str | None = None
         self.kind: str | None = None
         self.skip_bad_rows = False
+        self.split: str | None = None
+        self.dates: Notation | None = None
         self.unsure: list[str] = []
 
     def sequences(self) -> int:
@@ -52,13 +55,15 @@ class Reading:
     def left(self) -> list[str]:
         """Columns that have no role."""
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
-        return [name for name in self.log.names if name not in used]
+        return [name for name in self.log.names if name not in used and name != self.split]
 
     def uses(self) -> Iterator[Use]:
         """What becomes of every column."""
         roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
         for name in self.log.names:
-            if name in roles:
+            if name == self.split:
+                yield Use(name, "split", self.why[name])
+            elif name in roles:
                 yield Use(name, roles[name], self.why.get(name, "its name"))
             elif name in COLUMNS and name not in self.why:  # prepare reads our own names without being told
                 yield Use(name, name, "its name")

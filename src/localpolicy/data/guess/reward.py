@@ -5,12 +5,13 @@ from __future__ import annotations
 from localpolicy.data.guess.event_words import MOST_EVENTS, likely_reward
 from localpolicy.data.guess.log import ANSWERS
 from localpolicy.data.guess.reading import PLACES, SCORES, Reading
-from localpolicy.data.names import FEW_STARS, RATINGS, REWARDING, columns_meant, plain
+from localpolicy.data.names import FEW_STARS, RATINGS, REWARDING, columns_meant, plain, rewarding
 from localpolicy.errors import DataError
 from localpolicy.limits import NO_ANSWER
 
 FEW_WORDS = 8  # values of a column that may be events, where no other is
 ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
+PLACE_OF_COUNTS = len(REWARDING) - 1
 REWARDED = "interaction"  # of every row, in a log that states rewards alone
 
 
@@ -50,6 +51,7 @@ def settle_reward(reading: Reading) -> None:
         _several_answers(reading, sorted(answers, key=lambda name: likely_reward(name) or 0.0))
         return
     likely = [name for name in reading.left() if name in answers or _rewarding(reading, name)]
+    likely.sort(key=lambda name: -1 if name in answers else rewarding(name) or 0)  # the surest first
     if not likely and "event" not in reading.meant:
         likely = [name for name in reading.left() if plain(name) == "score" and _few_stars(reading, name)]
     if not likely:
@@ -75,13 +77,17 @@ def settle_reward(reading: Reading) -> None:
     elif plain(first) in (*RATINGS, "score") and reading.log.distinct(first) <= MOST_EVENTS:
         reading.meant["event"], reading.why[first] = first, "numbers that people gave: ratings"
     else:
-        reading.meant["reward"], reading.why[first] = first, "numbers that vary, named like a reward"
+        counted = [name for name in likely[1:] if _counts(name) and not _counts(first)]
+        before = f": an amount before a count ({', '.join(counted)})" if counted else ""
+        reading.meant["reward"], reading.why[first] = first, f"numbers that vary, named like a reward{before}"
         if "event" in reading.meant:
             del reading.meant["event"]
     if len(likely) > 1:
         reading.why |= {name: f"{first} is taken for the reward; if it is this: --columns reward={name}"
                      for name in likely[1:]}  # fmt: skip
-        reading.unsure.append(f"{first} is taken for the reward, not {' or '.join(likely[1:])}")
+        reading.unsure.append(
+            f"{first} is taken for the reward, not {' or '.join(likely[1:])}; to change that: --columns reward=NAME"
+        )
 
 
 def refuse_empty_rewards(reading: Reading) -> None:
@@ -106,7 +112,7 @@ def settle_one_event(reading: Reading) -> None:
     reading.event = ONE_EVENT
     reading.rewards = reading.rewards or f"{ONE_EVENT}=1"
     for name in reading.left():
-        if columns_meant([name], ["timestamp"]):
+        if columns_meant([name], ["timestamp"]) or name in reading.why:
             continue
         if plain(name) in SCORES and reading.log.numeric(name):
             reading.unsure.append(
@@ -150,6 +156,11 @@ def _few_stars(reading: Reading, name: str) -> bool:
 def _rewarding(reading: Reading, name: str) -> bool:
     called = plain(name)
     is_id = called.endswith(("id", "code", "key")) or "genre" in called
-    if is_id or not any(word in called for word in REWARDING) or reading.log.distinct(name) < 2:
+    if is_id or rewarding(name) is None or reading.log.distinct(name) < 2:
         return False
     return reading.log.numeric(name) or reading.log.answers(name)
+
+
+def _counts(name: str) -> bool:
+    """Whether it says how many, not how much."""
+    return rewarding(name) == PLACE_OF_COUNTS

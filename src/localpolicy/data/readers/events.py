@@ -1,4 +1,4 @@
-"""Any log: CSV, Parquet, gzip of CSV, folders of these, or a table in memory, through a column map."""
+"""Any log: CSV, Parquet, JSON, gzip, Excel, folders of these, or a table in memory, through a column map."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
+from localpolicy.data.other_files import as_parquet, is_other
 from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
     MOST_COLUMNS,
@@ -34,11 +35,15 @@ Layout = tuple[str, tuple[str, ...], str, str]  # format, names, types, delimite
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """One table per layout found at `paths`."""
+    """One table per layout found at `paths`, and one for each file that is written anew to be read."""
     layouts: dict[Layout, list[Path]] = defaultdict(list)
+    written: list[SourceTable] = []
     for file in files_under(paths):
-        layouts[_layout(file, config)].append(file)
-    return [
+        if is_other(file):
+            written.append(_rewritten(file, config, scratch / f"file-{len(written)}.parquet"))
+        else:
+            layouts[_layout(file, config)].append(file)
+    return written + [
         SourceTable(
             files=tuple(files),
             format="parquet" if layout[0] == "parquet" else "csv",
@@ -50,6 +55,20 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
         )
         for layout, files in layouts.items()
     ]
+
+
+def _rewritten(file: Path, config: PrepareConfig, target: Path) -> SourceTable:
+    """The table of a JSON or Excel file, as Parquet in the scratch folder."""
+    as_parquet(file, target)
+    names = tuple(parquet_schema(target).names)
+    return SourceTable(
+        files=(target,),
+        format="parquet",
+        columns=_columns(names, config),
+        names=names,
+        constants={} if config.event is None else {"event": config.event},
+        originals=(file,),
+    )
 
 
 def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int = 1, of: int = 1) -> SourceTable:

@@ -1,0 +1,271 @@
+"""Logs as people have them, with the columns and the values of public ones: what each is taken for."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import sys
+import zipfile
+from dataclasses import replace
+from datetime import datetime, timedelta
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from localpolicy.data.guess.guess import guess
+from localpolicy.data.guess.log import plainly_written
+from localpolicy.data.prepare import prepare
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.study.go_plan import prepare_log
+
+START = datetime(2000, 11, 1)
+
+
+def grocery(rng, n):
+    """Households, receipts, products, how many and for how much; one row of fuel by the litre."""
+    rows = {
+        "household_id": rng.integers(60, size=n), "store_id": rng.integers(5, size=n),
+        "basket_id": 31_000_000 + np.arange(n) // 4, "product_id": rng.integers(40, size=n),
+        "quantity": rng.integers(1, 4, size=n), "sales_value": rng.uniform(0.5, 9, size=n).round(2),
+        "retail_disc": rng.uniform(0, 1, size=n).round(2), "week": 1 + np.arange(n) // 40,
+        "transaction_timestamp": [str(START + timedelta(hours=i)) for i in range(n)],
+    }  # fmt: skip
+    rows["quantity"][7] = 10_506
+    return rows
+
+
+def tafeng(rng, n):
+    """A Taiwanese shop: dates with the year last, AMOUNT is how many, the day is above 12 in later rows alone."""
+    return {
+        "TRANSACTION_DT": [f"{d.month}/{d.day}/{d.year}" for d in (START + timedelta(days=i // 20) for i in range(n))],
+        "CUSTOMER_ID": [f"{1_069 + c:08d}" for c in rng.integers(50, size=n)],
+        "AGE_GROUP": rng.choice(["K", "E", "B"], size=n), "PIN_CODE": rng.choice(["115", "221"], size=n),
+        "PRODUCT_SUBCLASS": 110_000 + rng.integers(9, size=n), "PRODUCT_ID": 4_710_000_000 + rng.integers(30, size=n),
+        "AMOUNT": rng.integers(1, 5, size=n), "SALES_PRICE": rng.integers(10, 90, size=n),
+    }  # fmt: skip
+
+
+def invoices(rng, n):
+    """A wholesaler's invoices with customers, unit prices and the day first."""
+    return {
+        "InvoiceNo": 536_365 + np.arange(n) // 5, "StockCode": [f"{85_000 + c}A" for c in rng.integers(30, size=n)],
+        "Description": ["a mug"] * n, "Quantity": rng.integers(1, 9, size=n),
+        "InvoiceDate": [f"{d:%d/%m/%Y %H:%M}" for d in (START + timedelta(hours=5 * i) for i in range(n))],
+        "UnitPrice": rng.uniform(1, 5, size=n).round(2), "CustomerID": 17_000 + rng.integers(50, size=n),
+        "Country": ["Germany"] * n,
+    }  # fmt: skip
+
+
+def receipts(rng, n):
+    """A till without customers."""
+    return {"receipt_id": np.arange(n) // 4, "sku": rng.integers(30, size=n), "qty": rng.integers(1, 5, size=n)}
+
+
+def films(rng, n):
+    """Ratings of films."""
+    return {
+        "userId": rng.integers(60, size=n), "movieId": rng.integers(40, size=n),
+        "rating": rng.integers(1, 11, size=n) / 2, "timestamp": 1_100_000_000 + 60 * np.arange(n),
+    }  # fmt: skip
+
+
+def listened(rng, n):
+    """Plays of artists, counted."""
+    return {"user": rng.integers(60, size=n), "artist": rng.integers(40, size=n), "plays": rng.integers(1, 900, size=n)}
+
+
+def clicks(rng, n):
+    """What visitors did in a shop, a line each."""
+    return {
+        "ts": [f"{START + timedelta(minutes=i):%Y-%m-%dT%H:%M:%SZ}" for i in range(n)],
+        "visitor": [f"v{c}" for c in rng.integers(60, size=n)], "sku": [f"{c:03d}" for c in rng.integers(30, size=n)],
+        "action": rng.choice(["view", "cart", "purchase"], size=n, p=[0.8, 0.15, 0.05]),
+    }  # fmt: skip
+
+
+def travel(rng, n):
+    """Choices among ways to travel, a row for each alternative."""
+    cases = n // 4
+    chosen = rng.integers(4, size=cases)
+    return {
+        "case": np.repeat(np.arange(cases), 4), "alternative": ["air", "train", "bus", "car"] * cases,
+        "travel_cost": rng.integers(20, 90, size=4 * cases),
+        "chosen": (np.tile(np.arange(4), cases) == np.repeat(chosen, 4)).astype(int),
+    }  # fmt: skip
+
+
+def news(rng, n):
+    """Lists that were drawn, with the probability of each place."""
+    lists = n // 5
+    return {
+        "request_id": np.repeat(np.arange(lists), 5), "user_id": np.repeat(rng.integers(60, size=lists), 5),
+        "article_id": np.concatenate([rng.permutation(30)[:5] for _ in range(lists)]),
+        "position": np.tile(np.arange(1, 6), lists), "propensity": np.tile(1 / (30.0 - np.arange(5)), lists),
+        "clicked": rng.integers(2, size=5 * lists), "ts": 1_600_000_000 + np.repeat(np.arange(lists), 5),
+    }  # fmt: skip
+
+
+def coat(rng, n):
+    """Ratings, with a column that says which were given to random items."""
+    users = rng.integers(90, size=n)
+    return {"user_id": users, "item_id": rng.integers(40, size=n), "rating": rng.integers(1, 6, size=n),
+            "split": np.where(users % 5 == 0, "test", "train")}  # fmt: skip
+
+
+LOGS = {
+    "grocery.csv": (grocery, "household_id product_id transaction_timestamp reward=sales_value", "till"),
+    "tafeng.csv": (tafeng, "CUSTOMER_ID PRODUCT_ID TRANSACTION_DT reward=SALES_PRICE", "till"),
+    "invoices.xlsx": (invoices, "CustomerID StockCode InvoiceDate reward=UnitPrice", "till"),
+    "receipts.csv": (receipts, "receipt_id sku - reward=qty", "till"),
+    "films.csv": (films, "userId movieId timestamp event=rating", "ratings"),
+    "listened.csv": (listened, "user artist - reward=plays", "used"),
+    "clicks.jsonl.gz": (clicks, "visitor sku ts event=action", "actions"),
+    "travel.csv": (travel, "case alternative - event=chosen", "shown"),
+    "news.parquet": (news, "user_id article_id ts event=clicked", "shown"),
+    "coat.csv": (coat, "user_id item_id - event=rating", "ratings"),
+}
+
+
+def write(folder, name, rows):
+    """The rows in the format that the name says; a workbook is made as Excel makes one."""
+    path, table = folder / name, pa.table(rows)
+    if name.endswith(".parquet"):
+        pq.write_table(table, path)
+    elif name.endswith(".jsonl.gz"):
+        path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in table.to_pylist()).encode()))
+    elif name.endswith(".xlsx"):
+        write_workbook(path, [table.column_names, *(list(row.values()) for row in table.to_pylist())])
+    else:
+        lines = [",".join(table.column_names), *(",".join(map(str, row.values())) for row in table.to_pylist())]
+        path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+OPEN = "http://schemas.openxmlformats.org"
+KINDS = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet.main+xml"
+
+
+def links(kind, target):
+    """A part that names another."""
+    one = f'<Relationship Id="r1" Type="{OPEN}/officeDocument/2006/relationships/{kind}" Target="{target}"/>'
+    return f'<Relationships xmlns="{OPEN}/package/2006/relationships">{one}</Relationships>'
+
+
+def write_workbook(path, rows):
+    """The least that is a workbook: one sheet, with numbers and texts in its cells."""
+
+    def cell(value):
+        if isinstance(value, int | float):
+            return f"<c><v>{value}</v></c>"
+        return f'<c t="inlineStr"><is><t>{escape(str(value))}</t></is></c>'
+
+    body = "".join(f"<row>{''.join(map(cell, row))}</row>" for row in rows)
+    space = f'xmlns="{OPEN}/spreadsheetml/2006/main"'
+    sheet = '<sheet name="log" sheetId="1" r:id="r1"/>'
+    r = f'xmlns:r="{OPEN}/officeDocument/2006/relationships"'
+    book = f'<Override PartName="/xl/workbook.xml" ContentType="{KINDS}"/>'
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{OPEN}/package/2006/content-types">{book}</Types>',
+        "_rels/.rels": links("officeDocument", "xl/workbook.xml"),
+        "xl/workbook.xml": f"<workbook {space} {r}><sheets>{sheet}</sheets></workbook>",
+        "xl/_rels/workbook.xml.rels": links("worksheet", "worksheets/sheet1.xml"),
+        "xl/worksheets/sheet1.xml": f"<worksheet {space}><sheetData>{body}</sheetData></worksheet>",
+    }
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, content in parts.items():
+            packed.writestr(name, content)
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_log_is_read_as_a_person_would(tmp_path, name):
+    if name.endswith(".xlsx"):
+        pytest.importorskip("python_calamine")
+    made, expected, kind = LOGS[name]
+    path, notes = plainly_written(write(tmp_path, name, made(np.random.default_rng(0), 600)), tmp_path / "out")
+    found = guess(path)
+    roles = {use.role: use.column for use in found.uses if use.role}
+    who, what, when, worth = expected.split()
+    ours, theirs = worth.split("=")
+    assert roles["sequence_id"] == who and roles["item_id"] == what
+    assert roles.get("timestamp", "-") == when and roles[ours] == theirs
+    assert kind in found.meaning[0] and who in found.meaning[1] and what in found.meaning[2]
+    data = prepare_log(path, tmp_path / "out", found, seed=0)
+    assert data.manifest["counts"]["events"] and sum(split.events for split in data.splits.values()) == 600
+    why = {use.column: use.why for use in found.uses}
+    if name == "grocery.csv":
+        assert "an amount before a count (quantity)" in why["sales_value"] and "past" in why["household_id"]
+        assert "--columns sequence_id=basket_id" in why["basket_id"]
+    if name == "tafeng.csv":
+        assert data.manifest["dates"]["first"].startswith("2000-11-01") and any(
+            "month first" in n for n in found.unsure
+        )
+    if name == "invoices.xlsx":
+        assert data.manifest["dates"]["last"].startswith("2001-03-05"), "the day first"
+    if name == "travel.csv":
+        assert any("one list" in note for note in notes) and found.columns["request"] == "case"
+        assert data.kind == "impressions" and data.manifest["counts"]["events"]["none"] == 450
+    if name == "coat.csv":
+        assert roles["split"] == "split" and len(data["test"]) == 18, "every fifth of 90 people"
+
+
+def test_days_and_months_that_no_row_tells_are_asked_for_and_said(tmp_path):
+    rows = [f"{n % 90},{n % 7},0{1 + n % 9}/0{1 + n % 4}/2001" for n in range(200)]
+    (tmp_path / "log.csv").write_text("user,item,date\n" + "\n".join(rows) + "\n")
+    with pytest.raises(DataError, match="dayfirst"):
+        guess(tmp_path / "log.csv")
+    last = {}
+    for dates in ("day first", "month first"):
+        found = replace(guess(tmp_path / "log.csv", dates=dates), preparing={dates.replace(" ", ""): True})
+        last[dates] = prepare_log(tmp_path / "log.csv", tmp_path / dates, found, seed=0).manifest["dates"]["last"][:10]
+    assert last == {"day first": "2001-04-09", "month first": "2001-09-04"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (["train", "holdout"], "its values are holdout, train"),
+        (["train", "test"], "90 user_id are in more than one split"),
+    ],
+)
+def test_a_split_that_cannot_be_used_is_said_to_be_ignored(tmp_path, values, said):
+    rows = [f"{n % 90},{n % 7},{1 + n % 5},{values[n // 90 % 2]}" for n in range(360)]
+    (tmp_path / "log.csv").write_text("user_id,item_id,rating,split\n" + "\n".join(rows) + "\n")
+    found = guess(tmp_path / "log.csv")
+    (use,) = (use for use in found.uses if use.column == "split")
+    assert use.role == "" and said in use.why and "split" not in found.settings()
+    data = prepare_log(tmp_path / "log.csv", tmp_path / "out", found, seed=0)
+    assert len(data["train"]) < 90 and sum(split.events for split in data.splits.values()) == 360
+
+
+@pytest.mark.parametrize("name", ["log.xlsx", "log.jsonl", "log.jsonl.gz", "log.json"])
+@pytest.mark.parametrize("harm", ["cut", "flipped", "empty", "other"])
+def test_a_broken_file_is_an_error_that_names_it(tmp_path, name, harm):
+    """Cut short, altered, empty, or not what its name says."""
+    if name.endswith(".xlsx"):
+        pytest.importorskip("python_calamine")
+    whole = tmp_path / name
+    if name.endswith(".xlsx"):
+        write_workbook(whole, [["user", "item"], *([n, n % 7] for n in range(400))])
+    else:
+        lines = "".join(f'{{"user": {n}, "item": {n % 7}}}\n' for n in range(400)).encode()
+        whole.write_bytes(gzip.compress(lines) if name.endswith(".gz") else lines)
+    content = whole.read_bytes()
+    middle = len(content) // 2
+    broken = {
+        "cut": content[: middle + 3], "flipped": content[:middle] + bytes(64) + content[middle + 64 :], "empty": b"",
+        "other": b"user,item\n1,2\n",
+    }  # fmt: skip
+    whole.write_bytes(broken[harm])
+    with pytest.raises(DataError, match=re.escape(name)):
+        prepare(whole, out=tmp_path / "data", columns={"sequence_id": "user", "item_id": "item"}, event="click")
+
+
+def test_a_workbook_without_its_reader_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "python_calamine", None)
+    write_workbook(tmp_path / "log.xlsx", [["user", "item"], [1, 2]])
+    with pytest.raises(ConfigError, match=r"pip install 'localpolicy\[excel\]'"):
+        plainly_written(tmp_path / "log.xlsx", tmp_path / "out")
