@@ -8,8 +8,9 @@ import torch
 from small_logs import REWARDS, write_small
 
 from localpolicy.data.batches import Windows
+from localpolicy.measure.credible import credible_means
 from localpolicy.runs.config import Config
-from localpolicy.training.critic_quality import credible_means, read_decisions
+from localpolicy.training.critic_quality import read_decisions
 from localpolicy.training.train import train
 
 HISTORIES, ANSWERS = [[100, 101, 105], [], [111]], [["click", "none", "purchase"], [], ["none"]]

@@ -106,6 +106,24 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
     Decisions under a filter whose items the log does not state are left out. The estimand is by default that of the
     log: whole lists where it has any.
     """
+    weight = ratios(scores, propensities=propensities)
+    if weight is None:
+        return None
+    model = [
+        None if values is None else values.astype(np.float64) for values in (scores.value_taken, scores.value_expected)
+    ]
+    log = Decisions(weight, scores.reward.astype(np.float64), scores.sequence, *model)
+    estimand = estimand or estimand_of(scores.above)
+    if scores.above is not None and estimand == "whole list":
+        log = whole_lists(log, scores.above, scores.list_number, place=scores.place)
+    elif scores.above is not None and estimand == "first place":
+        log = log.at(scores.above == 0)
+    log = log if log.lists else log.at(~np.isnan(log.weight))
+    return log if len(log.weight) else None
+
+
+def ratios(scores: Scores, *, propensities: str | None = None) -> np.ndarray | None:
+    """π(a|x) / μ(a|x) at each position, NaN where it is not known; None where the log has no propensities."""
     if propensities is not None:
         if propensities not in scores.logp_reference:
             raise DataError(f"no reference '{propensities}'{nearest(propensities, scores.logp_reference)}")
@@ -117,17 +135,7 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
     logp = (scores.logp if scores.logp_open is None else scores.logp_open).astype(np.float64)
     if scores.logp_unseen is not None:
         logp = np.where(scores.repeat, -np.inf, scores.logp_unseen.astype(np.float64))
-    model = [
-        None if values is None else values.astype(np.float64) for values in (scores.value_taken, scores.value_expected)
-    ]
-    log = Decisions(np.exp(logp - log_mu), scores.reward.astype(np.float64), scores.sequence, *model)
-    estimand = estimand or estimand_of(scores.above)
-    if scores.above is not None and estimand == "whole list":
-        log = whole_lists(log, scores.above, scores.list_number, place=scores.place)
-    elif scores.above is not None and estimand == "first place":
-        log = log.at(scores.above == 0)
-    log = log if log.lists else log.at(~np.isnan(log.weight))
-    return log if len(log.weight) else None
+    return np.exp(logp - log_mu)
 
 
 def estimand_of(above: np.ndarray | None) -> Estimand:

@@ -1,4 +1,4 @@
-"""How much a critic knows: shrunken means, the plain model beside it, and its calibration on held-out actions."""
+"""How much a critic knows: the plain model beside it, and its calibration on held-out actions."""
 
 from __future__ import annotations
 
@@ -7,35 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.data.batches import Windows
+from localpolicy.measure.credible import credible_means
 from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, finite, sequences_of, t_quantile
 from localpolicy.measure.score import PRIOR
 from localpolicy.model.readout import critic_targets
 from localpolicy.types import Reads
-
-
-def credible_means(
-    item: np.ndarray, values: np.ndarray, *, n_items: int, weight: np.ndarray | None = None
-) -> np.ndarray:
-    """m̂ of every item, [V], from the values of some decisions, [n]; an item that was never taken has m.
-
-    A value of weight w has the variance σ²/w.
-    """
-    n = len(values)
-    if not n:
-        return np.zeros(n_items)
-    weight = np.ones(n) if weight is None else weight
-    counts, mean = np.bincount(item, weights=weight, minlength=n_items), float(np.average(values, weights=weight))
-    total = np.bincount(item, weights=weight * values, minlength=n_items)
-    means = np.divide(total, counts, out=np.full(n_items, mean), where=counts > 0)
-    seen = int((counts > 0).sum())
-    if seen < 2 or n <= seen:  # nothing to compare, or no item twice
-        return np.full(n_items, mean)
-    within = float((weight * (values - means[item]) ** 2).sum()) / (n - seen)
-    between = float((counts * (means - mean) ** 2).sum()) - (seen - 1) * within
-    between /= counts.sum() - float((counts**2).sum()) / counts.sum()
-    if between <= 0:
-        return np.full(n_items, mean)
-    return np.asarray(mean + counts / (counts + within / between) * (means - mean))
 
 
 class ReturnsLog(NamedTuple):

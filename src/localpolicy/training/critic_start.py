@@ -18,10 +18,11 @@ import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
+from localpolicy.measure.credible import credible_means
 from localpolicy.model.heads import ItemHead, ProjectedHead
 from localpolicy.model.network import Network
 from localpolicy.objectives.objective import Objective
-from localpolicy.training.critic_quality import credible_means, read_decisions
+from localpolicy.training.critic_quality import read_decisions
 from localpolicy.types import Reads
 
 

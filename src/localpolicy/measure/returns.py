@@ -1,0 +1,287 @@
+"""What a visit earns where an item decides what comes next: the return, by logged propensities.
+
+A value per decision is that of one deviation's own reward. Where what is shown changes what comes later, it has another
+sign than what a visit earns. Two questions ask for the return, as far as the log carries them:
+
+visit       π draws every item of a visit: Σ_t γ^t [ρ_1..ρ_t (r_t - Q̂_t) + ρ_1..ρ_{t-1} E_π Q̂_t], doubly robust.
+            Its weights are products, so that few visits of many steps stand for π
+deviation   π draws one item and μ all later ones: E_μ[w (G - Q̂) + E_π Q̂], G being all that the visit earned from here
+            on. It needs no more overlap than one decision does; where it gains in all contexts, π gains (the policy
+            improvement theorem)
+
+Q̂(x, a) = V̂(x) + q(a) is a plain model of means, fitted on other rows. It is never the critic that made the policy: what
+a critic gets wrong its policy prefers, and both would agree. Any Q̂ leaves the estimates unbiased.
+
+Jiang and Li 2016 (doubly robust, step by step); Kakade and Langford 2002 (one deviation).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from localpolicy.catalogue.sparse import SparseLogits
+from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.logits import Logits
+from localpolicy.measure.credible import credible_means
+from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, overlap, ratios
+from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, sequences_of, t_quantile
+from localpolicy.measure.intervals import Contributions
+from localpolicy.types import Batch
+
+if TYPE_CHECKING:
+    from localpolicy.measure.summary import Scores
+
+Asked = Literal["visit", "deviation"]
+NO_ITEM = -1  # before the first decision of a visit
+LONGEST = 200  # steps that V̂ tells apart
+
+
+class Visits(NamedTuple):
+    """Decisions in the order of their visits, all [n]; a list of several items is one decision."""
+
+    sequence: np.ndarray
+    item: np.ndarray
+    reward: np.ndarray
+    before: np.ndarray  # the item of the decision before, or NO_ITEM
+    step: np.ndarray  # decisions of the visit before this one
+
+    @classmethod
+    def of(cls, sequence: np.ndarray, item: np.ndarray, reward: np.ndarray) -> Visits:
+        """From rows whose visits lie together, in the order of time."""
+        begins = np.diff(sequence, prepend=-1) != 0
+        first = np.flatnonzero(begins)
+        step = np.arange(len(sequence)) - np.repeat(first, np.diff(np.append(first, len(sequence))))
+        before = np.where(begins, NO_ITEM, np.roll(item, 1)).astype(np.int64)
+        return cls(sequence, item.astype(np.int64), reward.astype(np.float64), before, step)
+
+    @classmethod
+    def of_split(cls, data: Prepared, split: str) -> Visits:
+        """All that a policy chose in a split. Of a list: its first item, and what all its places earned."""
+        source = data[split]
+        chosen = np.asarray(source.arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+        sequence = np.repeat(np.arange(len(source)), np.diff(source.offsets))[chosen]
+        item, reward = (np.asarray(source.arrays[name])[chosen] for name in ("item", "reward"))
+        if "above" not in source.arrays:
+            return cls.of(sequence, item, reward)
+        starts = np.flatnonzero((source.arrays["above"][chosen] == 0) | (np.diff(sequence, prepend=-1) != 0))
+        return cls.of(sequence[starts], item[starts], np.add.reduceat(reward, starts) if len(starts) else reward)
+
+    def at(self, chosen: np.ndarray) -> Visits:
+        """Those of some visits."""
+        return Visits(*(column[chosen] for column in self))
+
+    @property
+    def starts(self) -> np.ndarray:
+        """Where each visit begins [U]."""
+        return np.flatnonzero(self.step == 0)
+
+    def back(self, gained: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """v_t = gained_t + factor_t v_{t+1}, from the end of each visit: [n]."""
+        value, later = gained.astype(np.float64), np.zeros(len(gained))
+        for here in reversed(self._by_step()):
+            value[here] += factor[here] * later[here]
+            earlier = here[self.step[here] > 0]
+            later[earlier - 1] = value[earlier]
+        return value
+
+    def forth(self, gained: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """v_t = gained_t + factor_t v_{t-1}, from the beginning of each visit: [n]."""
+        value = gained.astype(np.float64)
+        for here in self._by_step()[1:]:
+            value[here] += factor[here] * value[here - 1]
+        return value
+
+    def returns(self, gamma: float) -> np.ndarray:
+        """G_t = r_t + γ G_{t+1}."""
+        return self.back(self.reward, np.full(len(self.reward), gamma))
+
+    def _by_step(self) -> list[np.ndarray]:
+        return np.split(np.argsort(self.step, kind="stable"), np.cumsum(np.bincount(self.step))[:-1])
+
+
+def read_visits(scores: Scores, *, propensities: str | None = None) -> tuple[Visits, np.ndarray] | None:
+    """The decisions a policy was scored on, with π/μ of each: NaN where it is not known.
+
+    A list is one decision, with the product of its places' ratios; not known where a row of it is missing. None where
+    the log has no propensities.
+    """
+    weight = ratios(scores, propensities=propensities)
+    if weight is None:
+        return None
+    if scores.above is None:
+        return Visits.of(scores.sequence, scores.item, scores.reward), weight
+    starts = np.flatnonzero(np.diff(scores.list_number, prepend=-1))
+    step = np.arange(len(weight)) - np.repeat(starts, np.diff(np.append(starts, len(weight))))
+    whole = (scores.above == step) & ((scores.above if scores.place is None else scores.place) == step)
+    product, earned = (
+        np.multiply.reduceat(np.where(whole, weight, np.nan), starts),
+        np.add.reduceat(scores.reward, starts),
+    )
+    return Visits.of(scores.sequence[starts], scores.item[starts], earned), product
+
+
+class ReturnModel(NamedTuple):
+    """Q̂(x, a) = V̂(x) + q(a), V̂(x) = mean + of this step + of the item before; shrunken means one after another."""
+
+    gamma: float
+    by_step: np.ndarray  # [LONGEST + 1]
+    by_item: np.ndarray  # [V + 1] of the item before; the last is of none
+    of_taken: np.ndarray  # [V] q: what an item's return is above V̂
+
+    @classmethod
+    def fit(cls, visits: Visits, *, gamma: float, n_items: int, target: np.ndarray | None = None) -> ReturnModel:
+        """From the returns, or another target, of other visits than those that are judged."""
+        left = visits.returns(gamma) if target is None else target
+        by_step = credible_means(_steps(visits), left, n_items=LONGEST + 1)
+        left = left - by_step[_steps(visits)]
+        by_item = credible_means(visits.before % (n_items + 1), left, n_items=n_items + 1)
+        left = left - by_item[visits.before]
+        return cls(gamma, by_step, by_item, credible_means(visits.item, left, n_items=n_items))
+
+    def context(self, visits: Visits) -> np.ndarray:
+        """V̂(x): [n]."""
+        return np.asarray(self.by_step[_steps(visits)] + self.by_item[visits.before])
+
+    def logits(self, batch: Batch) -> Logits:
+        """q as a row over the catalogue, alike at all positions: for E_π q."""
+        import torch
+
+        return SparseLogits.alike(torch.from_numpy(self.of_taken.astype(np.float32)), batch)
+
+
+def _steps(visits: Visits) -> np.ndarray:
+    return np.asarray(np.minimum(visits.step, LONGEST))
+
+
+class Opinion(NamedTuple):
+    """Q̂ at the decisions, as one policy meets it: both [n]."""
+
+    taken: np.ndarray  # Q̂(x, a)
+    expected: np.ndarray  # Σ_a π(a|x) Q̂(x, a)
+
+    @classmethod
+    def of(cls, model: ReturnModel, visits: Visits, expected: np.ndarray | None = None) -> Opinion:
+        """With Σ_a π(a|x) q(a) [n], where it is known; else V̂ alone, which is the same for every policy."""
+        context = model.context(visits)
+        if expected is None:
+            return cls(context, context)
+        return cls(context + model.of_taken[visits.item], context + expected)
+
+
+# ---------------------------------------------------------------------- estimates
+
+
+def of_visits(visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: float) -> Contributions:
+    """V_t = E_π Q̂ + ρ_t (r_t + γ V_{t+1} - Q̂), at the first decision of each visit."""
+    gained = opinion.expected + weight * (visits.reward - opinion.taken)
+    value = visits.back(gained, gamma * weight)
+    starts = visits.step == 0
+    leverage = visits.forth(np.where(starts, weight, 0.0), gamma * weight)
+    return Contributions(value[starts], visits.sequence[starts], leverage, visits.reward)
+
+
+def of_deviations(visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: float) -> Contributions:
+    """E_π Q̂ + w (G - Q̂) at each decision: π draws this item, μ the rest."""
+    value = opinion.expected + weight * (visits.returns(gamma) - opinion.taken)
+    leverage = visits.forth(weight, np.full(len(weight), gamma))
+    return Contributions(value, visits.sequence, leverage, visits.reward)
+
+
+ESTIMATES = {"visit": of_visits, "deviation": of_deviations}
+
+
+class ReturnGain(NamedTuple):
+    """By how much more one policy's return is than another's, and which question that answers."""
+
+    asked: Asked
+    gain: Contributions  # paired: its mean is the gain, per visit or per decision
+    old: Contributions  # what the other earns
+    overlap: Overlap  # of the new policy, or of the worse covered of the two
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the log does not say it."""
+        return self.overlap.refusal
+
+    @property
+    def unit(self) -> Literal["visits", "decisions"]:
+        """What is counted."""
+        return "visits" if self.asked == "visit" else "decisions"
+
+
+def return_gain(
+    visits: Visits, new: np.ndarray, old: np.ndarray | None, model: ReturnModel, *,
+    expected: tuple[np.ndarray | None, np.ndarray | None] = (None, None), rules: OverlapRules | None = None,
+) -> ReturnGain:  # fmt: skip
+    """From π/μ of both policies [n], on visits that the model was not fitted on; of visits where the log covers these.
+
+    Without `old` it is over the log's own policy. `expected` has Σ_a π(a|x) q(a) of each, where it is known. Visits of
+    which a weight is not known are left out.
+    """
+    weights = [new, np.ones(len(new)) if old is None else old]
+    known = ~np.isin(visits.sequence, visits.sequence[np.isnan(weights[0] + weights[1])])
+    visits, weights = visits.at(known), [each[known] for each in weights]
+    opinions = [Opinion.of(model, visits, None if each is None else each[known]) for each in expected]
+    if old is None:
+        opinions[1] = opinions[1]._replace(taken=np.zeros(len(weights[1])), expected=np.zeros(len(weights[1])))
+    asked: Asked = "visit"
+    covered = _worse([_of_whole_visits(visits, each, model.gamma, rules) for each in weights])
+    if covered.refusal is not None:
+        asked, earned = "deviation", visits.returns(model.gamma)
+        covered = _worse([overlap(Decisions(each, earned, visits.sequence), rules) for each in weights])
+    mine, theirs = (
+        ESTIMATES[asked](visits, weight, opinion, gamma=model.gamma)
+        for weight, opinion in zip(weights, opinions, strict=True)
+    )
+    return ReturnGain(asked, mine - theirs, theirs, covered)
+
+
+def _of_whole_visits(visits: Visits, weight: np.ndarray, gamma: float, rules: OverlapRules | None) -> Overlap:
+    """How well the log's visits cover those of a policy."""
+    product = np.multiply.reduceat(weight, visits.starts)
+    earned = visits.returns(gamma)[visits.starts]
+    return overlap(Decisions(product, earned, visits.sequence[visits.starts]), rules)
+
+
+def _worse(found: list[Overlap]) -> Overlap:
+    """The one that is refused; else the one of the smaller effective sample."""
+    return min(found, key=lambda each: (each.refusal is None, each.effective))
+
+
+# ---------------------------------------------------------------------- does the future matter?
+
+
+class Future(NamedTuple):
+    """The slope of what a visit earns later on what the item taken now is said to bring, on other visits."""
+
+    slope: float  # 1 where the items' means hold; 0 where what is taken now changes nothing later
+    low: float  # its lower bound
+    n: int
+
+    @property
+    def matters(self) -> bool:
+        """Whether a value per decision leaves out something that is there."""
+        return self.low > 0
+
+
+def future_matters(
+    known: Visits, judged: Visits, *, n_items: int, gamma: float = 1.0, confidence: float = CONFIDENCE
+) -> Future:
+    """Does the item that was taken predict what the rest of its visit earns, beyond what its context does?
+
+    Items' means of the rest, fitted on the known visits, are regressed on the judged ones, both less what the step and
+    the item before say of them (Robinson 1988); errors are clustered by visit.
+    """
+    model = ReturnModel.fit(known, gamma=gamma, n_items=n_items, target=known.returns(gamma) - known.reward)
+    usual = credible_means(known.before % (n_items + 1), model.of_taken[known.item], n_items=n_items + 1)
+    said = model.of_taken[judged.item] - usual[judged.before]
+    rest = judged.returns(gamma) - judged.reward - model.context(judged)
+    squares, visits = float(said @ said), sequences_of(judged.sequence)
+    if not squares > 0 or visits < 3:
+        return Future(0.0, -np.inf, len(said))
+    slope = float(said @ rest) / squares
+    sums, _ = cluster_sums(said * (rest - slope * said), judged.sequence)
+    se = float(np.sqrt((sums**2).sum() * visits / (visits - 1))) / squares
+    return Future(slope, slope - t_quantile(confidence, visits - 1) * se, len(said))
