@@ -25,8 +25,8 @@ from worlds import CASES, OBJECTIVE, logged, values
 
 from localpolicy.data.batches import Windows
 from localpolicy.measure.decisions import decisions
-from localpolicy.measure.off_policy import value_bounds
 from localpolicy.measure.score import ItemMeans, score
+from localpolicy.measure.value import value_bounds
 from localpolicy.training.choice import MULTIPLES
 from localpolicy.training.train import train
 from localpolicy.training.validation import reward_scale

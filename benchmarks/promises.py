@@ -25,9 +25,9 @@ from localpolicy.judge.gate_ranks import agreement_check, gain_check
 from localpolicy.judge.gate_value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.score import CANDIDATES, liking
 from localpolicy.measure.summary import Scores
+from localpolicy.measure.value import value_of_scores
 from localpolicy.simulation.lists import list_value
 
 RULES = GateRules()

@@ -31,6 +31,8 @@ _HOMES = {
     "localpolicy.measure.evaluation": ("Evaluation",),
     "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
     "localpolicy.measure.evaluate": ("evaluate",),
+    "localpolicy.measure.off_policy": ("off_policy",),
+    "localpolicy.measure.value": ("OffPolicy",),
     "localpolicy.study.settings": ("loop_config",),
     "localpolicy.study.go": ("go",),
     "localpolicy.study.loop": ("loop",),
@@ -80,6 +82,8 @@ if TYPE_CHECKING:
     from localpolicy.judge.gate import gate as gate
     from localpolicy.measure.evaluate import evaluate as evaluate
     from localpolicy.measure.evaluation import Evaluation as Evaluation
+    from localpolicy.measure.off_policy import off_policy as off_policy
+    from localpolicy.measure.value import OffPolicy as OffPolicy
     from localpolicy.model.budget import beta_within as beta_within
     from localpolicy.model.lists import Lists as Lists
     from localpolicy.model.policy import Policy as Policy

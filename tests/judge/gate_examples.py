@@ -28,7 +28,7 @@ def made(name: str, rank: np.ndarray, **columns: object) -> Evaluation:
 def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
     """Off-policy figures of these importance weights, with r̂ = 0."""
     from localpolicy.measure.decisions import decisions
-    from localpolicy.measure.off_policy import off_policy
+    from localpolicy.measure.value import value_of
 
     count = len(weight)
     none = np.zeros(count)
@@ -36,7 +36,7 @@ def valued(name: str, weight: np.ndarray, reward: np.ndarray) -> Evaluation:
         name, np.ones(count), logp=np.log(weight * 0.1), propensity=np.full(count, 0.1), reward=reward,
         value_taken=none, value_expected=none,
     )  # fmt: skip
-    return replace(found, off_policy=off_policy(decisions(found.scores), largest_reward=1.0))
+    return replace(found, off_policy=value_of(decisions(found.scores), largest_reward=1.0))
 
 
 def shop(folder, *, seed: int = 0, sequences: int = 900, items: int = 30, days: int = 1) -> Prepared:

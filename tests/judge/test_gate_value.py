@@ -18,9 +18,9 @@ from localpolicy.judge.gate_value import baselines_by_value, value_check, value_
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.estimators import Contributions, skewed
 from localpolicy.measure.metrics import Question
-from localpolicy.measure.off_policy import off_policy
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
+from localpolicy.measure.value import value_of
 from localpolicy.report.gate import gate_contents, gate_headline, gate_table
 from localpolicy.report.page import report_page
 from localpolicy.runs.config import Config
@@ -79,7 +79,7 @@ def test_a_value_is_refused_alike_by_all_who_ask():
     assert value_check(far, None, GateRules()).because == f"no estimate of far: {far.off_policy.refusal}"
     allowed = GateRules(min_effective_share=0.01).refusals
     assert allowed.min_effective_share == 0.01 and GateRules().refusals.min_effective_share == LEAST_EFFECTIVE
-    assert off_policy(decisions(far.scores), rules=allowed).refusal is None
+    assert value_of(decisions(far.scores), rules=allowed).refusal is None
 
 
 def test_a_tile_says_what_its_number_is_of():

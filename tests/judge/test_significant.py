@@ -15,9 +15,9 @@ from localpolicy.judge.gate_value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import OverlapRules, decisions
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import off_policy
 from localpolicy.measure.significance import column_leads
 from localpolicy.measure.summary import ranking
+from localpolicy.measure.value import value_of
 
 HIT, MISSED = 1.0, 9.0
 EASY = OverlapRules(min_effective=1.0, min_rewarded=0)
@@ -29,7 +29,7 @@ def measured(name: str = "policy", **columns: object) -> Evaluation:
     log = decisions(made)
     return Evaluation(
         name=name, figures=ranking(made, ["HR@1"]), divergence=None, scores=made,
-        counts=np.ones(3), settings={}, off_policy=None if log is None else off_policy(log, rules=EASY),
+        counts=np.ones(3), settings={}, off_policy=None if log is None else value_of(log, rules=EASY),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Decisions, decisions, whole_lists
 from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import value_bounds, value_of_scores
+from localpolicy.measure.value import value_bounds, value_of_scores
 
 importance, self_normalised, doubly_robust, self_normalised_doubly_robust = (
     by_name(name).values for name in ("ips", "snips", "dr", "sndr")

@@ -19,7 +19,7 @@ from localpolicy.measure.estimators.ips import ClippedIPS
 from localpolicy.measure.estimators.log_smoothing import smoothed_lower_bound
 from localpolicy.measure.estimators.snips import SNIPS
 from localpolicy.measure.intervals import Bounds, empirical_bernstein, normal, skewed
-from localpolicy.measure.off_policy import off_policy, value_bounds, value_of_scores
+from localpolicy.measure.value import value_bounds, value_of, value_of_scores
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 
 importance, self_normalised, direct, doubly_robust, self_normalised_doubly_robust = (
@@ -78,7 +78,7 @@ def test_an_estimator_says_itself_what_it_needs_and_gives(logs, monkeypatch):
         monkeypatch.setitem(ESTIMATORS, own.name, own)
     assert np.array_equal(contributions(log, "own").leverage, contributions(log, "snips").leverage)
     assert not np.array_equal(contributions(log, "own").leverage, contributions(log, "ips").leverage)
-    found = off_policy(log).estimates
+    found = value_of(log).estimates
     assert found["OWN"] == found["SNIPS"] and found["OTHER"].value == found["DM"].value
     assert found["OTHER"].intervals == {} and math.isnan(found["OTHER"].se), "its error is the reward model's"
 
@@ -358,7 +358,7 @@ def test_refuses_where_overlap_is_too_small():
 
 def test_a_refusal_gives_no_estimate():
     log = Decisions(np.array([1000.0] + [0.001] * 999), np.ones(1000), np.arange(1000))
-    found = off_policy(log)
+    found = value_of(log)
     assert found.refusal is not None and found.estimates == {}
     assert found.logged.value == 1.0, "what the log itself earned is known all the same"
     assert found.to_dict()["overlap"]["refusal"] == found.refusal
@@ -367,16 +367,16 @@ def test_a_refusal_gives_no_estimate():
 def test_estimates_without_a_reward_model_lack_the_two_that_need_one():
     rng = np.random.default_rng(5)
     log = Decisions(rng.uniform(0.5, 1.5, 2000), rng.integers(0, 2, 2000).astype(float), np.arange(2000))
-    found = off_policy(log, largest_reward=1.0)
+    found = value_of(log, largest_reward=1.0)
     assert set(found.estimates) == {"IPS", "SNIPS", "clipped IPS"}
     assert "empirical Bernstein" in found.estimates["clipped IPS"].intervals
     assert "empirical Bernstein" not in found.estimates["IPS"].intervals
-    clipping = off_policy(log._replace(weight=np.r_[50.0, log.weight[1:]]), largest_reward=1.0)
+    clipping = value_of(log._replace(weight=np.r_[50.0, log.weight[1:]]), largest_reward=1.0)
     assert clipping.estimates["clipped IPS"].intervals["empirical Bernstein"].high == math.inf, "a bound from below"
 
 
 def test_the_direct_method_has_no_interval(logs):
-    found = off_policy(logs[0][0]).estimates["DM"]
+    found = value_of(logs[0][0]).estimates["DM"]
     assert found.intervals == {} and math.isnan(found.se), "its error is the model's, of which its spread says nothing"
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from localpolicy.measure.decisions import Decisions
-from localpolicy.measure.off_policy import off_policy
+from localpolicy.measure.value import value_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(os.environ.get("LOCALPOLICY_REAL_DATA", ROOT.parent / "shared" / "data")) / "open-bandit-small"
@@ -45,7 +45,7 @@ def as_decisions(log: dict[str, np.ndarray], policy: np.ndarray) -> Decisions:
 def test_thompson_sampling_from_the_random_log(campaign):
     random, thompson = read(f"random_{campaign}"), read(f"bts_{campaign}")
     items = int(max(random["item_id"].max(), thompson["item_id"].max())) + 1
-    found = off_policy(as_decisions(random, frequencies(thompson, items)))
+    found = value_of(as_decisions(random, frequencies(thompson, items)))
     assert found.refusal is None
     assert found.overlap.effective > 2000
     # Both the estimate and the click rate of its own log are noisy: a two-sample interval.
@@ -58,7 +58,7 @@ def test_thompson_sampling_from_the_random_log(campaign):
 
 def test_the_other_way_round_on_the_womens_campaign_is_refused():
     random, thompson = read("random_women"), read("bts_women")
-    found = off_policy(as_decisions(thompson, frequencies(random, 46)))
+    found = value_of(as_decisions(thompson, frequencies(random, 46)))
     assert found.estimates == {}
     assert found.overlap.effective == pytest.approx(2.03, abs=0.05)
     assert found.overlap.largest > 20_000

@@ -12,7 +12,7 @@ from localpolicy.measure.decisions import Decisions
 from localpolicy.measure.estimators import by_name
 from localpolicy.measure.estimators.log_smoothing import smoothed_lower_bound
 from localpolicy.measure.intervals import lower_bound, normal
-from localpolicy.measure.off_policy import value_bounds
+from localpolicy.measure.value import value_bounds
 from localpolicy.training.validation import _value
 
 MU, REWARD = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.4, 1.0])

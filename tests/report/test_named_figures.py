@@ -18,7 +18,7 @@ from localpolicy.judge.gate_grounds import reference_fit_check
 from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import value_of_scores
+from localpolicy.measure.value import value_of_scores
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import HALF, Contents, StageCurve
 from localpolicy.report.page import asset, policies_table, report_page

@@ -16,9 +16,9 @@ from localpolicy.judge.gate_value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import off_policy, value_bounds
 from localpolicy.measure.score import ItemMeans, score
 from localpolicy.measure.truth import true_value
+from localpolicy.measure.value import value_bounds, value_of
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
@@ -150,10 +150,10 @@ def test_beta_epochs_and_the_gate_are_chosen_by_one_rule(run, log, estimator):
     assert epoch["value_low"] > candidate.low, "one policy, not the best of many"
     if estimator != "log_smoothing":  # a bound, of which no difference can be taken
         rules = GateRules(estimator=estimator)
-        judged = Evaluation("new", {}, None, scores, np.ones(1), {}, off_policy=off_policy(decided))
+        judged = Evaluation("new", {}, None, scores, np.ones(1), {}, off_policy=value_of(decided))
         check = value_check(judged, None, rules)
         assert check.value == pytest.approx(bound.value - decided.reward.mean(), rel=1e-6)
-        strict = off_policy(decided, rules=rules.model_copy(update={"min_effective_share": 0.99}).refusals)
+        strict = value_of(decided, rules=rules.model_copy(update={"min_effective_share": 0.99}).refusals)
         refused = value_check(replace(judged, off_policy=strict), None, rules)
         assert refused.outcome == "cannot tell" and "effective sample" in refused.because
 

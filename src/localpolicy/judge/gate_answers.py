@@ -45,7 +45,7 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import effective_sample
 from localpolicy.measure.estimate import CONFIDENCE, REACH, Interval, Measurement, mean_estimate, sequences_of
-from localpolicy.measure.off_policy import CAP
+from localpolicy.measure.estimators.ips import CAP
 from localpolicy.measure.significance import Paired, paired, paired_family
 from localpolicy.measure.summary import Scores
 

@@ -18,8 +18,8 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.significance import Key, Paired, holm_steps
+from localpolicy.measure.value import OffPolicy
 
 NO_PROPENSITIES, UNKNOWN = "the log has no propensities", "its reward cannot be estimated from this log"
 REWARD = "its estimated reward"

@@ -114,10 +114,8 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
     ]
     log = Decisions(weight, scores.reward.astype(np.float64), scores.sequence, *model)
     estimand = estimand or estimand_of(scores.above)
-    if scores.above is not None and estimand == "whole list":
-        log = whole_lists(log, scores.above, scores.list_number, place=scores.place)
-    elif scores.above is not None and estimand == "first place":
-        log = log.at(scores.above == 0)
+    if scores.above is not None:
+        log = of_estimand(log, estimand, scores.above, scores.list_number, place=scores.place)
     log = log if log.lists else log.at(~np.isnan(log.weight))
     return log if len(log.weight) else None
 
@@ -136,6 +134,15 @@ def ratios(scores: Scores, *, propensities: str | None = None) -> np.ndarray | N
     if scores.logp_unseen is not None:
         logp = np.where(scores.repeat, -np.inf, scores.logp_unseen.astype(np.float64))
     return np.exp(logp - log_mu)
+
+
+def of_estimand(
+    log: Decisions, estimand: Estimand, above: np.ndarray, list_number: np.ndarray, *, place: np.ndarray | None = None
+) -> Decisions:
+    """The decisions that answer one question, from ratios of single places of lists that lie together."""
+    if estimand == "whole list":
+        return whole_lists(log, above, list_number, place=place)
+    return log.at(above == 0) if estimand == "first place" else log
 
 
 def estimand_of(above: np.ndarray | None) -> Estimand:

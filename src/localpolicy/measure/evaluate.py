@@ -29,11 +29,11 @@ from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import Imputation, imputation_at, imputed_reward
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
-from localpolicy.measure.off_policy import value_of_scores
 from localpolicy.measure.opening import made_of, open_all, shared_seeds
 from localpolicy.measure.score import Scorer, reward_model, score
 from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
+from localpolicy.measure.value import value_of_scores
 from localpolicy.model.newer_catalogue import device_of
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.run import Run

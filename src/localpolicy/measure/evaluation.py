@@ -24,9 +24,9 @@ from localpolicy.measure.estimate import (
 )
 from localpolicy.measure.estimators import INTERVAL
 from localpolicy.measure.metrics import AT_20
-from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.summary import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
 from localpolicy.measure.truth import Truth
+from localpolicy.measure.value import OffPolicy
 from localpolicy.results import Result
 from localpolicy.runtime.files import whole_file, write_json
 

@@ -1,132 +1,248 @@
-"""What would another policy earn? J(π) from a log of propensities: every estimator, its interval, or a plain refusal.
-
-What chooses between policies is a lower confidence bound of the value, by one of the `estimators` that have one. The
-default is `snips`: it chose best where the truth is known (docs/results/evaluation.md). β (`training.choice`), epochs
-(`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired difference of `contributions`)
-all come here, so that they agree. Below an effective sample of a tenth of the decisions nothing is chosen: estimates no
-longer rank policies as the truth does. All speak of one deviation from μ; where the log has lists, of one whole list.
-"""
+"""`off_policy`: what any policy, or any table of probabilities, would have earned on any log of propensities."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from localpolicy.measure.decisions import (
-    LEAST_EFFECTIVE,
-    Decisions,
-    Estimand,
-    Overlap,
-    OverlapRules,
-    decisions,
-    effective_sample,
-    estimand_of,
-    overlap,
-)
-from localpolicy.measure.estimate import as_json
-from localpolicy.measure.estimators import CHOOSING, ESTIMATORS, Estimator, ValueEstimate, by_name, logged
-from localpolicy.measure.estimators.ips import CAP as CAP
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from localpolicy.measure.summary import Scores
+from localpolicy.data.config import WindowConfig
+from localpolicy.data.names import columns_meant
+from localpolicy.errors import DataError, nearest
+from localpolicy.measure.candidates import Candidate, RunLike, as_run, window_of
+from localpolicy.measure.decisions import Decisions, Estimand, OverlapRules, of_estimand
+from localpolicy.measure.divergence import Reference
+from localpolicy.measure.estimators import Estimator, by_name
+from localpolicy.measure.evaluate import measure, settings_of
+from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.opening import data_for, open_all
+from localpolicy.measure.value import OffPolicy as OffPolicy
+from localpolicy.measure.value import value_of_questions, value_of_scores
+from localpolicy.model.newer_catalogue import context_length, on_data
+from localpolicy.model.recorded import people_of
+from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 
-
-@dataclass(frozen=True)
-class OffPolicy:
-    """All estimates of one policy. Where overlap is too small there is none, and `overlap.refusal` says why."""
-
-    estimates: dict[str, ValueEstimate]
-    logged: ValueEstimate  # J(μ): the mean reward of the log itself
-    overlap: Overlap
-    log: Decisions = field(repr=False, compare=False)  # what all are made of
-    propensities: str = "logged"  # or the reference they were estimated by
-    estimand: Estimand = "decision"  # what is estimated: per decision, or per list
-    beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
-
-    @property
-    def unit(self) -> Literal["lists", "decisions"]:
-        """What is counted."""
-        return "lists" if self.estimand == "whole list" else "decisions"
-
-    @property
-    def refusal(self) -> str | None:
-        """Why there is no estimate."""
-        return self.overlap.refusal
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        left_out = ("log",) if self.beside else ("log", "beside")
-        return {name: as_json(value) for name, value in vars(self).items() if name not in left_out}
+READ = ("propensity", "reward", "sequence_id", "item_id", "request", "place")  # columns of a table of decisions
+CLOSE = 1e-4  # by how much probabilities may miss their sum of 1
 
 
-def value_of_scores(
-    scores: Scores,
+def off_policy(
+    policy: Any,
+    data: Any = None,
     *,
-    propensities: str | None = None,
+    estimator: str | Estimator | Sequence[str | Estimator] | None = None,
+    propensities: RunLike | None = None,
+    columns: Mapping[str, str] | None = None,
+    reward_model: Any = None,
     largest_reward: float | None = None,
-    rules: OverlapRules | None = None,
-) -> OffPolicy | None:
-    """What a scored policy earns: per decision, or per list where the log has lists, beside the two other questions.
+    config: EvaluateConfig | Mapping[str, Any] | None = None,
+    rules: OverlapRules | Mapping[str, Any] | None = None,
+    beta: float | None = None,
+    device: str = "auto",
+) -> OffPolicy:
+    """What a policy would have earned on the log of another: a value with its interval by each estimator, or a refusal.
 
-    None where the log has no propensities. Where a list has one reward, there are no other questions.
+    `data` is a prepared log or its folder (default: the run's own). Then `policy` is a run, a saved baseline, a policy,
+    or probabilities: a file or frame of item_id, probability and, where they differ between people, sequence_id.
+    `propensities` is a run whose probabilities stand for logged ones, `config` are settings of evaluation.
+
+    Or `data` is a table with a row per decision: propensity, reward, and where known sequence_id (rows of one are not
+    independent), request and place (of lists); `columns` says what these are called. Then `policy` is the probability
+    of each row's action [n], or of every action [n, V] with the action's number in item_id, or a table of item_id and
+    probability. `reward_model` is r̂ of every action, [n, V]: not fitted on these rows.
+
+    `estimator` is one of ips, snips, dm, dr, sndr, clipped_ips and log_smoothing, several, or your own `Estimator`
+    (default: all that apply). `largest_reward` must be known beforehand; bounds for any sample size need it. `rules`
+    say when an estimate is refused.
     """
-    asked: list[Estimand] = [estimand_of(scores.above)]
-    if asked == ["whole list"] and not scores.one_reward:
-        asked += ["first place", "one place changed"]
-    found = {}
-    for estimand in asked:
-        log = decisions(scores, propensities=propensities, estimand=estimand)
-        if log is None:
-            return None
-        value = off_policy(log, largest_reward=largest_reward, rules=rules)
-        found[estimand] = replace(value, propensities=propensities or "logged", estimand=estimand)
-    first, *others = asked
-    return replace(found[first], beside={other: found[other] for other in others})
-
-
-def off_policy(log: Decisions, *, largest_reward: float | None = None, rules: OverlapRules | None = None) -> OffPolicy:
-    """Estimate J(π). With rewards from 0 to `largest_reward` clipped IPS has a bound that holds for any sample."""
-    support = overlap(log, rules)
-    estimates = {
-        each.title: each.estimate(log, largest_reward=largest_reward)
-        for each in ESTIMATORS.values()
-        if support.refusal is None and each.listed and each.refusal(log) is None
-    }
-    return OffPolicy(estimates, ValueEstimate.of(logged(log)), support, log)
-
-
-# ---------------------------------------------------------------------- what chooses
-
-DELTA = 0.05  # of all bounds together
-
-
-class ValueBound(NamedTuple):
-    """An estimate of J(π), its lower bound, and the effective sample as a share of the decisions (or whole lists)."""
-
-    value: float
-    low: float
-    effective: float
-
-    @property
-    def enough(self) -> bool:
-        """Whether the log says enough of the policy to choose it."""
-        return self.effective >= LEAST_EFFECTIVE
-
-
-def value_bounds(
-    logs: Sequence[Decisions], estimator: str | Estimator, *, delta: float = DELTA, scale: float = 1.0
-) -> list[ValueBound]:
-    """Lower bounds for K policies at once: with probability 1 - δ all of them hold, since each does with 1 - δ/K.
-
-    The largest is looked for, so that all must hold: Holm's steps decide tests, and give no bound that is larger.
-    Sequences are the independent unit. `scale` is the largest reward.
-    """
-    by, confidence = by_name(estimator, CHOOSING), 1 - delta / max(len(logs), 1)
-    return [
-        ValueBound(
-            *by.bound(log, confidence=confidence, scale=scale),
-            effective_sample(log.whole_weight) / len(log.whole_weight),
+    asked = None if estimator is None else [by_name(each) for each in _several(estimator)]
+    limits = rules if isinstance(rules, OverlapRules) else OverlapRules.parse(rules or {}, prefix="rules: ")
+    if is_table(data) or isinstance(data, Mapping):
+        if propensities is not None or config is not None or beta is not None:
+            raise DataError("propensities, config and beta are for prepared logs; a table of decisions has its own.")
+        logs = decisions_of_table(policy, data, columns=columns, reward_model=reward_model)
+        found = value_of_questions(logs, largest_reward=largest_reward, rules=limits, estimators=asked)
+        assert found is not None
+        return found
+    if columns is not None or reward_model is not None:
+        raise DataError("columns and reward_model are for a table of decisions; this log is prepared.")
+    others = [] if propensities is None else [as_run(propensities)]
+    split = settings_of(config).split
+    if hasattr(policy, "logits"):
+        if data is None:
+            raise DataError("say which log the policy is measured on: data, a prepared log or its folder.")
+        prepared = data_for([], data)
+        opened = open_all(others, prepared, split=split, device=device)[1] if others else []
+        fitted = on_data(policy, prepared)
+        candidate = Candidate("policy", fitted, Reference("policy", policy.origin.objective))
+        window = WindowConfig(length=context_length(policy))
+    else:
+        prepared, (candidate, *opened) = open_all(
+            [as_run(_as_lists(policy)), *others], data, split=split, beta=beta, device=device
         )
-        for log in logs
-    ]
+        window = window_of(candidate)
+    given = opened[0].name if opened else None
+    measured = measure(
+        candidate, prepared, opened, window=window, config=settings_of(config, candidate), propensities=given,
+        people=people_of(each.policy for each in (candidate, *opened)), floor=False, rules=limits,
+    )  # fmt: skip
+    largest = largest_reward or max(prepared.manifest["rewards"].values(), default=None)
+    value = value_of_scores(measured.scores, propensities=given, largest_reward=largest, rules=limits, estimators=asked)
+    if value is None:
+        raise DataError(
+            f"{prepared.path} has no propensities in its {split} split, so nothing says how likely the log's actions "
+            "were: pass propensities, a run that estimates them (lpi train DATA mle)."
+        )
+    return replace(value, notes=tuple(note for each in (candidate, *opened) for note in each.notes))
+
+
+def _several(estimator: str | Estimator | Sequence[str | Estimator]) -> Sequence[str | Estimator]:
+    return [estimator] if isinstance(estimator, str | Estimator) else estimator
+
+
+def _as_lists(policy: Any) -> Any:
+    """A mapping from items to probabilities, as a table; anything else as it is."""
+    if not isinstance(policy, Mapping):
+        return policy
+    return pa.table({"item_id": list(policy), "probability": [float(each) for each in policy.values()]})
+
+
+# ---------------------------------------------------------------------- a table of decisions
+
+
+def decisions_of_table(
+    policy: Any, data: Any, *, columns: Mapping[str, str] | None = None, reward_model: Any = None
+) -> dict[Estimand, Decisions]:
+    """The decisions of a table by each question that they answer, the first being the log's own."""
+    table = _table(data, columns or {})
+    propensity, reward = _numbers(table, "propensity"), _numbers(table, "reward")
+    if not ((propensity > 0) & (propensity <= 1)).all():
+        row = int(np.argmin((propensity > 0) & (propensity <= 1)))
+        raise DataError(f"a propensity must be above 0 and at most 1; row {row} has {propensity[row]:g}.")
+    chosen, every = _probabilities(policy, table)
+    model = _reward_model(reward_model, table, every)
+    sequence = _codes(table["sequence_id"]) if "sequence_id" in table.column_names else np.arange(len(table))
+    log = Decisions(chosen / propensity, reward, sequence, *model)
+    if not {"request", "place"} <= set(table.column_names):
+        return {"decision": log}
+    if every is not None:
+        raise DataError(
+            "of lists, give the probability of each row's item among what was still open at its place [n]: a table of "
+            "all items does not say what was open."
+        )
+    request, place = _codes(table["request"]), _numbers(table, "place")
+    order = np.lexsort((place, request))
+    above = (place - place.min())[order].astype(np.int64)
+    of_lists: tuple[Estimand, ...] = ("whole list", "first place", "one place changed")
+    asked = of_lists if (above > 0).any() else ("decision",)
+    return {each: of_estimand(log.at(order), each, above, request[order]) for each in asked}
+
+
+def _table(data: Any, columns: Mapping[str, str]) -> pa.Table:
+    """The columns that are read, under our names."""
+    if isinstance(data, Mapping):
+        data = pa.table({name: pa.array(np.asarray(values)) for name, values in data.items() if np.ndim(values) == 1})
+    table = plain_table(arrow_stream(data))
+    if unknown := [name for name in columns if name not in READ]:
+        raise DataError(f"columns: no column '{unknown[0]}'{nearest(unknown[0], READ)} is read.")
+    if missing := [name for name in columns.values() if name not in table.column_names]:
+        raise DataError(f"columns: the table has no '{missing[0]}'{nearest(missing[0], table.column_names)}.")
+    left = [name for name in table.column_names if name not in columns.values()]
+    called = {**columns_meant(left, [name for name in READ if name not in columns]), **columns}
+    for name in ("propensity", "reward"):
+        if name not in called:
+            found = ", ".join(table.column_names)
+            raise DataError(f"no column '{name}' (found: {found}): say which it is with columns={{'{name}': …}}.")
+    if not len(table):
+        raise DataError("the table of decisions is empty.")
+    return table.select(list(called.values())).rename_columns(list(called))
+
+
+def _numbers(table: pa.Table, name: str) -> np.ndarray:
+    try:
+        values = np.asarray(table[name].cast(pa.float64()).to_numpy())
+    except pa.ArrowInvalid as error:
+        raise DataError(f"{name} must be numbers ({error}).") from None
+    if not np.isfinite(values).all():
+        raise DataError(f"{name} is empty or not finite in row {int((~np.isfinite(values)).argmax())}.")
+    return values
+
+
+def _codes(column: pa.ChunkedArray) -> np.ndarray:
+    return np.asarray(column.combine_chunks().dictionary_encode().indices.fill_null(-1).to_numpy(), np.int64)
+
+
+def _probabilities(policy: Any, table: pa.Table) -> tuple[np.ndarray, np.ndarray | None]:
+    """π of each row's action [n], and of every action [n, V] (or [V] for all rows) where that is given."""
+    if is_table(policy) or isinstance(policy, Mapping):
+        given = plain_table(arrow_stream(_as_lists(policy)))
+        if lacks := [name for name in ("item_id", "probability") if name not in given.column_names]:
+            raise DataError(f"a table of probabilities needs the columns item_id and probability; it lacks {lacks[0]}.")
+        every = _checked(_numbers(given, "probability")[None])[0]
+        try:
+            found = pc.index_in(_items(table).cast(given["item_id"].type), value_set=given["item_id"].combine_chunks())
+        except pa.ArrowInvalid:
+            kinds = f"{table['item_id'].type} in the log and {given['item_id'].type} in the table of probabilities"
+            raise DataError(f"item_id is {kinds}: they cannot be matched.") from None
+        at = np.asarray(found.combine_chunks().fill_null(-1).to_numpy(), np.int64)
+        if (at < 0).all():
+            raise DataError("the table of probabilities lists none of the log's items: do both call them alike?")
+        return np.where(at >= 0, every[at], 0.0), every
+    try:
+        every = np.asarray(policy, np.float64)
+    except (TypeError, ValueError):
+        raise DataError(
+            "on a table of decisions a policy is its probabilities: an array of one per row, one of a row per decision "
+            "and a column per action, or a table of item_id and probability. A run is measured on a prepared log "
+            "(lpi prepare)."
+        ) from None
+    every = every[..., 0] if every.ndim == 3 and every.shape[2] == 1 else every
+    if every.ndim not in (1, 2) or len(every) != len(table):
+        raise DataError(f"expected probabilities of {len(table):,} rows, [n] or [n, V]; got the shape {every.shape}.")
+    if every.ndim == 1:
+        if not ((every >= 0) & (every <= 1 + CLOSE)).all():
+            raise DataError("probabilities must lie between 0 and 1.")
+        return every, None
+    every = _checked(every)
+    return every[np.arange(len(every)), _numbered(table, every.shape[1])], every
+
+
+def _checked(every: np.ndarray) -> np.ndarray:
+    """Rows of probabilities that sum to 1."""
+    off = np.abs(every.sum(1) - 1) > CLOSE
+    if not ((every >= 0) & (every <= 1 + CLOSE)).all() or off.any():
+        row = int(off.argmax())
+        raise DataError(f"probabilities must lie between 0 and 1 and sum to 1; row {row} sums to {every[row].sum():g}.")
+    return every
+
+
+def _items(table: pa.Table) -> pa.ChunkedArray:
+    if "item_id" not in table.column_names:
+        raise DataError("no column says which action each row took: name it with columns={'item_id': …}.")
+    return table["item_id"]
+
+
+def _numbered(table: pa.Table, actions: int) -> np.ndarray:
+    """The number of each row's action, 0 to V - 1."""
+    _items(table)
+    number = _numbers(table, "item_id")
+    if not ((number == np.floor(number)) & (number >= 0) & (number < actions)).all():
+        raise DataError(f"with a column per action item_id must be its number, 0 to {actions - 1}.")
+    return number.astype(np.int64)
+
+
+def _reward_model(model: Any, table: pa.Table, every: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | tuple[()]:
+    """r̂ of each row's action, and what π expects by it."""
+    if model is None:
+        return ()
+    values = np.asarray(model, np.float64)
+    values = values[..., 0] if values.ndim == 3 and values.shape[2] == 1 else values
+    if every is None or values.shape != every.shape:
+        wanted = "the policy's probabilities as [n, V] too" if every is None else f"the shape {every.shape}"
+        raise DataError(f"a reward model needs {wanted}; its own shape is {values.shape}.")
+    taken = values[np.arange(len(values)), _numbered(table, values.shape[1])]
+    return taken, (every * values).sum(1)

@@ -50,6 +50,8 @@ ORDER_NAMES = {  # what else they are called
 }
 EVERYONE = -1  # the sequence of a list that is meant for all
 BACKGROUND = 0.1  # most that unlisted items hold together
+WHOLE = 1e-4  # by how much the probabilities of a list may miss 1
+NOTHING_LEFT = 1e-30  # where they do not: in place of 0, whose logarithm has no products
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,8 @@ def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
     share = popularity(data)
     least = float(weight.min())
     background = min(BACKGROUND, 0.5 * least / (least + float(share.max())))
+    if order == "probability" and np.add.reduceat(weight, start).min() > 1 - WHOLE:
+        background = NOTHING_LEFT
     return Recorded(
         path, share, background, lists, longest, np.append(start, len(at)), item[at].astype(np.int64), weight, order,
         Origin("recorded", data.kind, data.events, None), data.catalogue, split, people, tuple(notes),

@@ -17,6 +17,7 @@ from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
 from localpolicy.judge.claims import Gate
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.value import OffPolicy
 from localpolicy.model.lists import Lists
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
@@ -25,7 +26,7 @@ from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.page import tables_page, write_report
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Cell, Column, Table
-from localpolicy.report.tables import comparison_tables, evaluation_tables
+from localpolicy.report.tables import comparison_tables, evaluation_tables, off_policy_table
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.baselines import BaselineRun
 from localpolicy.runs.run import Run
@@ -217,6 +218,7 @@ TABLES: dict[type, Callable[[Any], list[Table]]] = {
     GoResult: go_tables,
     Sweep: sweep_tables,
     Loop: loop_tables,
+    OffPolicy: lambda value: [off_policy_table(value)],
     Lists: lambda lists: [lists_table(lists)],
     Run: lambda run: [run_table(run)] if run.finished and not isinstance(run, BaselineRun) else [],
     Prepared: lambda data: [counts_table(data)],

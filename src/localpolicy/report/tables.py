@@ -13,9 +13,9 @@ from localpolicy.measure.estimators import INTERVAL
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.intervals import Bounds
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.off_policy import OffPolicy
 from localpolicy.measure.significance import STARS, Bucket, Paired
 from localpolicy.measure.truth import Truth
+from localpolicy.measure.value import OffPolicy
 from localpolicy.report.table import NOTHING, Cell, Column, Table, best_cell, corrected, fixed, interval_text, sentences
 
 DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # others: 4
@@ -121,8 +121,8 @@ def off_policy_table(off_policy: OffPolicy) -> Table:
         for each in questions
         for name, estimate in {"the log itself": each.logged, **each.estimates}.items()
     }
-    kinds = {"95 %": INTERVAL, "empirical Bernstein": "empirical Bernstein"}
-    kinds = {head: kind for head, kind in kinds.items() if any(kind in each.intervals for each in found.values())}
+    names = dict.fromkeys(kind for each in found.values() for kind in each.intervals)
+    kinds = {"95 %" if kind == INTERVAL else kind: kind for kind in names}
     rows = [
         [name, fixed(each.value), *(_bounds(each.intervals.get(kind)) for kind in kinds.values())]
         for name, each in found.items()
@@ -130,11 +130,13 @@ def off_policy_table(off_policy: OffPolicy) -> Table:
     refusals = {f" of the {each.estimand}" if off_policy.beside else "": each.refusal for each in questions}
     note = sentences({
         **{f"NO ESTIMATE{what}: {refusal}.": refusal for what, refusal in refusals.items()},
+        **{f"{why}.": True for each in questions for why in each.refusals.values()},
         f"{overlap.n:,} {off_policy.unit}, effective sample {overlap.effective:,.0f}; largest weight "
         f"{overlap.largest:,.1f}; mean weight {interval_text(mean, 3)} (95 %); propensities: "
         f"{off_policy.propensities}. Contexts are those of the log.": True,
         "J of a whole list is per list, the others are per place. 'One place changed' leaves the places above to the "
         "log: it is not the value of a list, and decides nothing.": off_policy.beside,
+        **{f"{note}.": True for note in off_policy.notes},
     })  # fmt: skip
     heads = ["estimator", "J" if off_policy.beside else f"J per {off_policy.unit.removesuffix('s')}", *kinds]
     return Table("Value by off-policy estimates", heads, rows, note, missing="no such interval holds for it")

@@ -1,0 +1,202 @@
+"""What would another policy earn? J(π) from a log of propensities: every estimator, its interval, or a plain refusal.
+
+What chooses between policies is a lower confidence bound of the value, by one of the `estimators` that have one. The
+default is `snips`: it chose best where the truth is known (docs/results/evaluation.md). β (`training.choice`), epochs
+(`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired difference of `contributions`)
+all come here, so that they agree. Below an effective sample of a tenth of the decisions nothing is chosen: estimates no
+longer rank policies as the truth does. All speak of one deviation from μ; where the log has lists, of one whole list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import pyarrow as pa
+
+from localpolicy.measure.decisions import (
+    LEAST_EFFECTIVE,
+    Decisions,
+    Estimand,
+    Overlap,
+    OverlapRules,
+    decisions,
+    effective_sample,
+    estimand_of,
+    overlap,
+)
+from localpolicy.measure.estimate import as_json
+from localpolicy.measure.estimators import CHOOSING, ESTIMATORS, INTERVAL, Estimator, ValueEstimate, by_name, logged
+from localpolicy.measure.intervals import Bounds
+from localpolicy.results import Result
+
+if TYPE_CHECKING:
+    from localpolicy.measure.summary import Scores
+
+
+@dataclass(frozen=True, repr=False)
+class OffPolicy(Result):
+    """All estimates of one policy. Where overlap is too small there is none, and `overlap.refusal` says why."""
+
+    estimates: dict[str, ValueEstimate]  # by estimator, as tables call it
+    logged: ValueEstimate  # J(μ): the mean reward of the log itself
+    overlap: Overlap
+    log: Decisions = field(repr=False, compare=False)  # what all are made of
+    propensities: str = "logged"  # or the reference they were estimated by
+    estimand: Estimand = "decision"  # what is estimated: per decision, or per list
+    beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
+    refusals: dict[str, str] = field(default_factory=dict)  # estimators that were asked for and say nothing, and why
+    notes: tuple[str, ...] = ()  # what must be said of the policy on these rows
+
+    @property
+    def unit(self) -> Literal["lists", "decisions"]:
+        """What is counted."""
+        return "lists" if self.estimand == "whole list" else "decisions"
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there is no estimate."""
+        return self.overlap.refusal
+
+    def summary(self) -> str:
+        """Each estimate with its interval, or why there is none."""
+        if self.refusal is not None:
+            return f"no estimate: {self.refusal}"
+        said = [f"{name} {each.value:.4f}{_around(each)}" for name, each in self.estimates.items()]
+        return f"value per {self.unit.removesuffix('s')}: {', '.join([*said, *self.refusals.values()])}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        left_out = {"log", *(name for name in ("beside", "refusals", "notes") if not getattr(self, name))}
+        return {name: as_json(value) for name, value in vars(self).items() if name not in left_out}
+
+    def to_arrow(self) -> pa.Table:
+        """One row per question and estimator; an estimator that says nothing has a refusal in place of numbers."""
+        rows = []
+        for each in (self, *self.beside.values()):
+            for name, found in {"the log itself": each.logged, **each.estimates}.items():
+                low, high = _ends(found)
+                about = {"estimand": each.estimand, "estimator": name, "value": found.value, "se": found.se}
+                rows.append({**about, "low": low, "high": high, "n": each.overlap.n, "refusal": None})
+            refused = {"all": each.refusal} if each.refusal else each.refusals
+            rows += [{"estimand": each.estimand, "estimator": name, "refusal": why} for name, why in refused.items()]
+        return pa.Table.from_pylist(as_json(rows), schema=SCHEMA)
+
+
+SCHEMA = pa.schema(
+    [("estimand", pa.string()), ("estimator", pa.string())]
+    + [(name, pa.float64()) for name in ("value", "se", "low", "high")] + [("n", pa.int64()), ("refusal", pa.string())]
+)  # fmt: skip
+
+
+def _ends(found: ValueEstimate) -> Bounds:
+    """Of the interval that decides, else of the only one there is."""
+    nothing = Bounds(math.nan, math.nan)
+    return found.intervals.get(INTERVAL, next(iter(found.intervals.values()), nothing))
+
+
+def _around(found: ValueEstimate) -> str:
+    low, high = _ends(found)
+    if math.isnan(low):
+        return ""
+    return f" ({low:.4f} to {high:.4f})" if math.isfinite(high) else f" (at least {low:.4f})"
+
+
+def value_of_scores(
+    scores: Scores,
+    *,
+    propensities: str | None = None,
+    largest_reward: float | None = None,
+    rules: OverlapRules | None = None,
+    estimators: Sequence[Estimator] | None = None,
+) -> OffPolicy | None:
+    """What a scored policy earns: per decision, or per list where the log has lists, beside the two other questions.
+
+    None where the log has no propensities. Where a list has one reward, there are no other questions.
+    """
+    asked: list[Estimand] = [estimand_of(scores.above)]
+    if asked == ["whole list"] and not scores.one_reward:
+        asked += ["first place", "one place changed"]
+    logs = {each: decisions(scores, propensities=propensities, estimand=each) for each in asked}
+    found = value_of_questions(logs, largest_reward=largest_reward, rules=rules, estimators=estimators)
+    return found and replace(found, propensities=propensities or "logged", beside={
+        name: replace(other, propensities=propensities or "logged") for name, other in found.beside.items()
+    })  # fmt: skip
+
+
+def value_of_questions(
+    logs: Mapping[Estimand, Decisions | None],
+    *,
+    largest_reward: float | None = None,
+    rules: OverlapRules | None = None,
+    estimators: Sequence[Estimator] | None = None,
+) -> OffPolicy | None:
+    """The value of decisions by each of several estimands, the others beside the first; None where one has none."""
+    found = []
+    for estimand, log in logs.items():
+        if log is None:
+            return None
+        value = value_of(log, largest_reward=largest_reward, rules=rules, estimators=estimators)
+        found.append(replace(value, estimand=estimand))
+    return replace(found[0], beside={each.estimand: each for each in found[1:]})
+
+
+def value_of(
+    log: Decisions,
+    *,
+    largest_reward: float | None = None,
+    rules: OverlapRules | None = None,
+    estimators: Sequence[Estimator] | None = None,
+) -> OffPolicy:
+    """Estimate J(π), by the estimators that apply, or by those asked for: one that does not apply says why.
+
+    With rewards from 0 to `largest_reward` clipped IPS has a bound that holds for any sample.
+    """
+    support = overlap(log, rules)
+    asked = [each for each in ESTIMATORS.values() if each.listed] if estimators is None else estimators
+    refused = {each.title: why for each in asked if (why := each.refusal(log)) is not None}
+    estimates = {
+        each.title: each.estimate(log, largest_reward=largest_reward)
+        for each in asked
+        if support.refusal is None and each.title not in refused
+    }
+    said = refused if estimators is not None else {}
+    return OffPolicy(estimates, ValueEstimate.of(logged(log)), support, log, refusals=said)
+
+
+# ---------------------------------------------------------------------- what chooses
+
+DELTA = 0.05  # of all bounds together
+
+
+class ValueBound(NamedTuple):
+    """An estimate of J(π), its lower bound, and the effective sample as a share of the decisions (or whole lists)."""
+
+    value: float
+    low: float
+    effective: float
+
+    @property
+    def enough(self) -> bool:
+        """Whether the log says enough of the policy to choose it."""
+        return self.effective >= LEAST_EFFECTIVE
+
+
+def value_bounds(
+    logs: Sequence[Decisions], estimator: str | Estimator, *, delta: float = DELTA, scale: float = 1.0
+) -> list[ValueBound]:
+    """Lower bounds for K policies at once: with probability 1 - δ all of them hold, since each does with 1 - δ/K.
+
+    The largest is looked for, so that all must hold: Holm's steps decide tests, and give no bound that is larger.
+    Sequences are the independent unit. `scale` is the largest reward.
+    """
+    by, confidence = by_name(estimator, CHOOSING), 1 - delta / max(len(logs), 1)
+    return [
+        ValueBound(
+            *by.bound(log, confidence=confidence, scale=scale),
+            effective_sample(log.whole_weight) / len(log.whole_weight),
+        )
+        for log in logs
+    ]
