@@ -4,7 +4,8 @@ What chooses between policies is a lower confidence bound of the value, by one o
 default is `snips`: it chose best where the truth is known (docs/results/evaluation.md). β (`training.choice`), epochs
 (`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired difference of `contributions`)
 all come here, so that they agree. Below an effective sample of a tenth of the decisions nothing is chosen: estimates no
-longer rank policies as the truth does. All speak of one deviation from μ; where the log has lists, of one whole list.
+longer rank policies as the truth does. All speak of one deviation from μ; where the log has lists, of one whole list:
+under a cascade, or by the ratios of whole lists where the log refutes one (`list_tests`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from localpolicy.measure.decisions import (
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.estimators import CHOOSING, ESTIMATORS, INTERVAL, Estimator, ValueEstimate, by_name, logged
 from localpolicy.measure.intervals import Bounds
+from localpolicy.measure.list_tests import Checked, by_whole_lists, cascade_test
 from localpolicy.results import Result
 
 if TYPE_CHECKING:
@@ -48,12 +50,20 @@ class OffPolicy(Result):
     estimand: Estimand = "decision"  # what is estimated: per decision, or per list
     beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
     refusals: dict[str, str] = field(default_factory=dict)  # estimators that were asked for and say nothing, and why
+    cascade: Checked | None = None  # of whole lists: whether a reward depends on the items below
     notes: tuple[str, ...] = ()  # what must be said of the policy on these rows
 
     @property
     def unit(self) -> Literal["lists", "decisions"]:
         """What is counted."""
         return "lists" if self.estimand == "whole list" else "decisions"
+
+    @property
+    def assumed(self) -> Literal["cascade", "nothing"] | None:
+        """What the value of whole lists takes for granted; None where there are none."""
+        if not self.log.lists:
+            return None
+        return "nothing" if self.cascade is not None and self.cascade.fails else "cascade"
 
     @property
     def refusal(self) -> str | None:
@@ -65,11 +75,12 @@ class OffPolicy(Result):
         if self.refusal is not None:
             return f"no estimate: {self.refusal}"
         said = [f"{name} {each.value:.4f}{_around(each)}" for name, each in self.estimates.items()]
-        return f"value per {self.unit.removesuffix('s')}: {', '.join([*said, *self.refusals.values()])}"
+        below = " (by whole lists, since rewards depend on the items below)" if self.assumed == "nothing" else ""
+        return f"value per {self.unit.removesuffix('s')}{below}: {', '.join([*said, *self.refusals.values()])}"
 
     def to_dict(self) -> dict[str, Any]:
         """For `--json`."""
-        left_out = {"log", *(name for name in ("beside", "refusals", "notes") if not getattr(self, name))}
+        left_out = {"log", *(name for name in ("beside", "refusals", "notes", "cascade") if not getattr(self, name))}
         return {name: as_json(value) for name, value in vars(self).items() if name not in left_out}
 
     def to_arrow(self) -> pa.Table:
@@ -155,6 +166,7 @@ def value_of(
     With rewards from 0 to `largest_reward` clipped IPS has a bound that holds for any sample.
     """
     support = overlap(log, rules)
+    log, cascade = as_tested(log)
     asked = [each for each in ESTIMATORS.values() if each.listed] if estimators is None else estimators
     refused = {each.title: why for each in asked if (why := each.refusal(log)) is not None}
     estimates = {
@@ -163,7 +175,13 @@ def value_of(
         if support.refusal is None and each.title not in refused
     }
     said = refused if estimators is not None else {}
-    return OffPolicy(estimates, ValueEstimate.of(logged(log)), support, log, refusals=said)
+    return OffPolicy(estimates, ValueEstimate.of(logged(log)), support, log, refusals=said, cascade=cascade)
+
+
+def as_tested(log: Decisions) -> tuple[Decisions, Checked | None]:
+    """Whole lists weighted as their log allows, and what the test of the cascade found."""
+    found = cascade_test(log) if log.lists else None
+    return (by_whole_lists(log) if found is not None and found.fails else log), found
 
 
 # ---------------------------------------------------------------------- what chooses
@@ -198,5 +216,5 @@ def value_bounds(
             *by.bound(log, confidence=confidence, scale=scale),
             effective_sample(log.whole_weight) / len(log.whole_weight),
         )
-        for log in logs
+        for log, _ in map(as_tested, logs)
     ]
