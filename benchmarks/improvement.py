@@ -1,7 +1,7 @@
 """What LPI earns at the distance of its rivals, in a simulated world whose truth is known.
 
     python benchmarks/improvement.py WORLD --seed S [--items V] [--sequences N] [--device D] [--form '{"gamma": 0.8}']
-        [--rival '{"name": "exp_weighted", "fine_tuned": true}']
+        [--rival '{"name": "lpi_observed", "fine_tuned": true}']
 
 Trains `mle` twice, the rivals of the world (or those given: settings of their objective; `fine_tuned` starts from the
 first `mle`), and LPI in each form given; then, for each rival, dials LPI to the rival's

@@ -41,8 +41,8 @@ _HOMES = {
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
     "localpolicy.objectives": (
-        "IPS", "IPSPG", "LPI", "LPIBandit", "LPIWeighted", "LPIWeightedBandit", "MLE", "Objective", "PG",
-        "RewardWeighted", "SAC", "SQN",
+        "IPS", "IPSPG", "LPI", "LPIBandit", "LPIObserved", "LPIWeighted", "LPIWeightedBandit", "MLE", "Objective",
+        "PG", "RewardWeighted", "SAC", "SQN",
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.plackett_luce": ("rerank",),
@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from localpolicy.objectives import SAC as SAC
     from localpolicy.objectives import SQN as SQN
     from localpolicy.objectives import LPIBandit as LPIBandit
+    from localpolicy.objectives import LPIObserved as LPIObserved
     from localpolicy.objectives import LPIWeighted as LPIWeighted
     from localpolicy.objectives import LPIWeightedBandit as LPIWeightedBandit
     from localpolicy.objectives import Objective as Objective

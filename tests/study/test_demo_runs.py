@@ -75,7 +75,7 @@ def test_the_verdict_of_the_demo_goes_by_the_interval_beside_it():
 
 def test_the_demo_asks_objectives_and_not_their_names():
     """Any objective with a β is LPI, and any that weighs by π/μ̂ is IPS, whatever they are called."""
-    section = played(mle=(0.0, 0.1, 0.01), mine_b1=(0.2, 0.1, 0.3), log_smoothing=(0.1, 0.1, 0.5))
+    section = played(mle=(0.0, 0.1, 0.01), mine_b1=(0.2, 0.1, 0.3), ips_pg=(0.1, 0.1, 0.5))
     assert [claim.holds for claim in module.claims(section)] == [True, True, True, True]
     assert module.headline({"bandit": section})[1][0].name.startswith("true reward of mine β=0.1")
 

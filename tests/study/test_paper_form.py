@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from localpolicy.errors import ConfigError
 from localpolicy.report.paper import paper
+from localpolicy.runs.config import Config
 from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
-from localpolicy.study.settings import WHAT, Point
+from localpolicy.study.settings import WHAT, PaperConfig, Point
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -62,3 +64,20 @@ def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
     assert found["table3"].betas == ((0.3, 1.0) if fast else (0.1, 0.3, 1.0))
     assert found["table3"].lambdas == ((1.0,) if fast else (0.3, 1.0, 3.0))
     assert found["figure-breakdown"].policies == ("sqn", "sac", "lpi_rl")
+
+
+def test_our_network_follows_the_log_and_has_observed_weights_as_a_further_policy():
+    """Its rule for epochs and its positions are the paper's; nothing else of the preset is."""
+    recipe = Recipe.of(PaperConfig(network="ours", device="cpu"))
+    assert recipe.policies == (*POLICIES, "lpi_observed") and Recipe.of(PaperConfig()).policies == tuple(POLICIES)
+    for objective in recipe.policies:
+        config = recipe.config(objective, recipe.points(objective)[0], 3)
+        assert config.model == Config().model and config.data == Config().data
+        given = {"select": SELECT, "min_history": 0, "seed": 3, "device": "cpu"}
+        assert config.train == Config().train.model_copy(update=given)
+    assert [point.name for point in recipe.points("lpi_observed")] == ["beta=0.8", "beta=1.5", "beta=3"]
+    told = Recipe.of(PaperConfig(network="ours", betas="2"))
+    assert [point.name for point in told.points("lpi_observed")] == ["beta=2"]
+    assert len(recipe.points("lpi_observed")) == len(recipe.points("sqn")) == len(recipe.points("sac"))
+    with pytest.raises(ConfigError, match="its rows are of the paper's network"):
+        Recipe.of(PaperConfig(network="ours", ours=True))

@@ -14,29 +14,24 @@ from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 
 from localpolicy import plugins
 from localpolicy.errors import ConfigError, nearest
-from localpolicy.objectives.exponential import ExpWeighted
 from localpolicy.objectives.importance import IPS, IPSPG
 from localpolicy.objectives.lpi import LPI, ClosedForm, LPIBandit
 from localpolicy.objectives.lpi_weighted import LPIWeighted, LPIWeightedBandit
 from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective, RecordedObjective
+from localpolicy.objectives.observed import LPIObserved, RewardWeighted
 from localpolicy.objectives.pg import PG
-from localpolicy.objectives.proximal import Proximal
-from localpolicy.objectives.reward_weighted import RewardWeighted
 from localpolicy.objectives.sac import SAC
-from localpolicy.objectives.smoothing import LogSmoothing
 from localpolicy.objectives.sqn import SQN
 
 DEFAULT = "lpi_cb"
 OBJECTIVES: dict[str, type[Objective]] = {
     "mle": MLE,
     "reward_weighted": RewardWeighted,
-    "exp_weighted": ExpWeighted,
     "ips": IPS,
     "pg": PG,
     "ips_pg": IPSPG,
-    "log_smoothing": LogSmoothing,
-    "proximal": Proximal,
+    "lpi_observed": LPIObserved,
     "lpi_cb": LPIBandit,
     "lpi_cb_weighted": LPIWeightedBandit,
     "sqn": SQN,
@@ -69,9 +64,9 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
         values = {key: value for key, value in values.items() if key != "believe"} | {
             "calibrate_critic": not values["believe"]
         }
-    values = _of_one_form(values)
+    values = _in_todays_words(_of_one_form(values), recorded=recorded)
     name = str(values.get("name", DEFAULT))
-    cls = find(name)
+    cls = None if recorded and values.get("baseline") == "expectile" else find(name)
     if cls is None and recorded:
         return RecordedObjective.called(name).parse(values)
     if cls is None:
@@ -113,6 +108,17 @@ def _of_one_form(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**kept, "name": own.name}
 
 
+def _in_todays_words(values: Mapping[str, Any], *, recorded: bool) -> Mapping[str, Any]:
+    """`exp_weighted`, a name for one setting of `lpi_observed`; and runs from before the expectile baseline went."""
+    if values.get("name") == "exp_weighted":
+        kept = {key: value for key, value in values.items() if key not in ("name", "temperature")}
+        point = {"form": "exponential", "smallest": 0.0, "beta": values.get("temperature", 0.5)}
+        return {"name": LPIObserved.name, **point, **kept}
+    if recorded and values.get("baseline") != "expectile":
+        return {key: value for key, value in values.items() if key != "expectile"}
+    return values
+
+
 def _refuse_unused(cls: type[Objective], values: Mapping[str, Any]) -> None:
     """A setting of other objectives is named with those that use it."""
     for key in values:
@@ -138,7 +144,6 @@ def _validated(given: Any, info: ValidationInfo) -> Objective:
 AnyObjective = Annotated[SerializeAsAny[Objective], BeforeValidator(_validated)]
 
 __all__ = [
-    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "ExpWeighted", "LPIBandit",
-    "LPIWeighted", "LPIWeightedBandit", "LogSmoothing", "Objective", "Proximal", "RewardWeighted", "find",
-    "objective_of",
+    "IPS", "IPSPG", "LPI", "MLE", "OBJECTIVES", "PG", "SAC", "SQN", "AnyObjective", "LPIBandit", "LPIObserved",
+    "LPIWeighted", "LPIWeightedBandit", "Objective", "RewardWeighted", "find", "objective_of",
 ]  # fmt: skip

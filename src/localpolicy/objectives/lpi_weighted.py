@@ -4,15 +4,14 @@
 alone. The optimum of -exp(A/β) log π under μ is π ∝ μ exp(A/β), the policy that `lpi` forms directly.
 
 Advantage A(x,a) = q(x,a) - g(x). The baseline g: `expected` = Σ_a μ̂ q (the paper's, the default), `policy` the same
-under the current π, `max`, `value` = a V(x) head, `expectile` = the same head fitted by the expectile loss of IQL, so
-that g lies between the mean of q under μ (τ = 1/2) and its maximum (τ = 1), `none`. A tabular, uncapped optimum does
-not depend on g; with shared parameters g reweights contexts, and with a cap it decides what is capped.
+under the current π, `max`, `value` = a V(x) head, `none`. A tabular, uncapped optimum does not depend on g; with shared
+parameters g reweights contexts, and with a cap it decides what is capped.
 
 What stands for q(x,a):
   direct       (bandit) r̂(x,a), the direct method. Right in general.
   observed     (bandit) the logged r. Right only where rewards are deterministic given (x,a): with noisy ones it
                converges to π ∝ μ E[e^{R/β}|x,a], which seeks risk, and J can fall below J(μ). With baseline `none`
-               this is the plain exp(r/β) form of the paper.
+               this is the plain exp(r/β) form of the paper, which `lpi_observed` has with its limits.
   td           (process) Q(x,a) from double Q-learning; `target=expected` for the guarantee.
   monte_carlo  (process) the observed return G; shares the defect of `observed`, and right-censored logs cut returns.
   sampled      (process) Q(x,a) minus its mean over the taken and a few random items (Xin et al. 2022, SA2C): cheap,
@@ -31,7 +30,6 @@ from pydantic import Field
 
 from localpolicy.errors import ConfigError
 from localpolicy.objectives.critic import LOGGING, TDObjective, at_first_place, critic_error, squared_error
-from localpolicy.objectives.expectile import expectile_loss
 from localpolicy.objectives.logging_policy import logging_loss
 from localpolicy.objectives.objective import Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
@@ -39,13 +37,12 @@ from localpolicy.types import Readout, Reads, Terms
 if TYPE_CHECKING:
     from torch import Tensor
 
-Baseline = Literal["expected", "policy", "max", "value", "expectile", "none"]
+Baseline = Literal["expected", "policy", "max", "value", "none"]
 BASELINE_FIELD = {
     "expected": "q_expected",
     "policy": "q_policy",
     "max": "q_max",
     "value": "value",
-    "expectile": "value",
     "none": None,
 }
 
@@ -57,15 +54,7 @@ class Weighted(Objective):
     logging: str = Field("head", description=LOGGING)
     cap: float = Field(20.0, gt=0, description="largest exp(A/β)")
     baseline: Baseline = Field("expected", description="g(x) of the advantage")
-    expectile: float = Field(
-        0.7, gt=0, lt=1, description="baseline=expectile: τ; 0.5 is the mean of q under μ, 1 its maximum"
-    )
     td_weight: float = Field(1.0, ge=0, description="λ, weight of the critic's loss (TD, or squared error of r̂)")
-
-    def model_post_init(self, context: object) -> None:
-        """A setting that changes nothing is a mistake."""
-        if self.baseline != "expectile" and self.expectile != type(self).model_fields["expectile"].default:
-            raise ConfigError("objective.expectile: only baseline=expectile uses it. Leave it out.")
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
         """The one it was trained at."""
@@ -84,16 +73,10 @@ class Weighted(Objective):
         field = BASELINE_FIELD[self.baseline]
         return (value - readout.need(field)).detach() if field else value.detach()
 
-    def value_loss(self, value: Tensor, q: Tensor, target: Tensor) -> Tensor:
-        """(V(x) - target)², whose minimum is E_μ[q|x]; or the expectile loss of q(x,a), as IQL has it."""
-        if self.baseline == "expectile":
-            return expectile_loss(value, q, expectile=self.expectile)
-        return squared_error(value, target)
-
-    def improved(self, readout: Readout, advantage: Tensor, *, q: Tensor, target: Tensor, **auxiliary: Tensor) -> Terms:
+    def improved(self, readout: Readout, advantage: Tensor, *, target: Tensor, **auxiliary: Tensor) -> Terms:
         """-min(exp(A/β), cap) log π, and the losses of the heads that A needs."""
         if readout.value is not None:
-            auxiliary["value"] = self.value_loss(readout.value, q, target)
+            auxiliary["value"] = squared_error(readout.value, target)
         # The cap is applied to the exponent: exp of a large advantage would overflow before it could be capped.
         exponent = advantage / self.beta
         weight = exponent.clamp(max=log(self.cap)).exp()
@@ -122,7 +105,7 @@ class LPIWeightedBandit(Weighted):
         if readout.q_fit is not None:
             auxiliary["reward"] = self.td_weight * critic_error(readout, at_first_place(readout))
         value = readout.reward if self.advantage == "observed" else readout.need("q")
-        return self.improved(readout, self.advantage_of(value, readout), q=value, target=readout.reward, **auxiliary)
+        return self.improved(readout, self.advantage_of(value, readout), target=readout.reward, **auxiliary)
 
 
 class LPIWeighted(Weighted, TDObjective):
@@ -146,7 +129,6 @@ class LPIWeighted(Weighted, TDObjective):
 
     def model_post_init(self, context: object) -> None:
         """A setting that changes nothing is a mistake."""
-        super().model_post_init(context)
         if self.advantage == "sampled" and self.baseline != "expected":
             raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")
 
@@ -155,9 +137,9 @@ class LPIWeighted(Weighted, TDObjective):
         if self.advantage == "monte_carlo":
             target = readout.need("return_to_go")
             fitted = self.td_weight * squared_error(readout.need("q_fit"), target)
-            return self.improved(readout, self.advantage_of(target, readout), q=target, target=target, td=fitted)
+            return self.improved(readout, self.advantage_of(target, readout), target=target, td=fitted)
         q = readout.need("q")
         advantage = (
             (q - readout.need("q_sampled")).detach() if self.advantage == "sampled" else self.advantage_of(q, readout)
         )
-        return self.improved(readout, advantage, q=q, target=self.td_target(readout), td=self.td_loss(readout))
+        return self.improved(readout, advantage, target=self.td_target(readout), td=self.td_loss(readout))

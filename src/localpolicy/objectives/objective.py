@@ -56,8 +56,12 @@ class Objective(Settings):
         if "capturable" not in cls.__dict__:
             cls.capturable = False
 
-    def resolved(self, *, propensities: bool) -> Objective:
-        """The same with every default that depends on the log filled in: does it state propensities?"""
+    def resolved(self, *, propensities: bool, rewards: Callable[[], Sequence[float]]) -> Objective:
+        """The same with every default that depends on the log filled in.
+
+        Does it state propensities, and which rewards does its training split hold? Three of them at most are given, in
+        order, with the smallest.
+        """
         return self
 
     def crediting(self, *, meetings: Callable[[], bool]) -> Objective:

@@ -109,10 +109,12 @@ OURS = {
     "sqn_tied": "SQN, tied heads (ours)",
     "lpi_rl_closed": "LPI, closed form (ours)",
 }
-LABELS = POLICIES | OURS
+OBSERVED = {"lpi_observed": "LPI, observed"}  # the form of LPI that needs no critic: not the paper's either
+LABELS = POLICIES | OBSERVED | OURS
 BANDIT_LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS", "lpi_cb": "LPI"}
 # Those with a critic: what each has to tune.
 TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
+DIALS = TUNED | {"lpi_cb": ("beta",), "lpi_observed": ("beta",)}
 SYMBOLS = {"beta": "β", "td_weight": "λ"}
 SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
@@ -139,9 +141,10 @@ def greek(point: str) -> str:
 class Recipe:
     """What decides a table, data aside."""
 
-    preset: str = "rl"
+    preset: str = "rl"  # of the paper's network
     select: str = SELECT  # the rule that keeps an epoch
     betas: tuple[float, ...] = (0.1, 0.3, 1.0)
+    mild: tuple[float, ...] = (0.8, 1.5, 3.0)  # β of observed weights: exp(r/β), with nothing taken from r
     lambdas: tuple[float, ...] = (0.3, 1.0, 3.0)
     seeds: int = 3
     policies: tuple[str, ...] = tuple(POLICIES)
@@ -149,16 +152,22 @@ class Recipe:
     device: str = "auto"
     fast: bool = False
     ours: tuple[str, ...] = ()  # rows beside the paper's
+    network: str = "paper"  # or "ours": its size, and how long it is trained, follow the log
 
     @classmethod
     def of(cls, told: PaperConfig, what: str = "table3", **usual: Any) -> Recipe:
         """The paper's recipe, or the fast one; `usual` holds where nothing else is told."""
         whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (cls(), FAST)
-        base = replace(fast if told.fast else whole, **usual)
-        given = {"betas": told.betas, "lambdas": told.lambdas, "seeds": told.seeds, "policies": told.only}
+        base = replace(fast if told.fast else whole, network=told.network, **usual)
+        if told.network == "ours" and base.policies == tuple(POLICIES):
+            base = replace(base, policies=(*POLICIES, *OBSERVED))
+        if told.network == "ours" and told.ours:
+            raise ConfigError("--ours: its rows are of the paper's network. Leave it out, or --network ours.")
+        given: dict[str, Any] = {"betas": told.betas, "mild": told.betas, "lambdas": told.lambdas}
+        given |= {"seeds": told.seeds, "policies": told.only}
         return replace(
             base,
-            **{name: value for name, value in given.items() if value},  # type: ignore[arg-type]
+            **{name: value for name, value in given.items() if value},
             changes=(*base.changes, *told.set),
             device=told.device,
             ours=tuple(OURS) if told.ours else (),
@@ -171,7 +180,8 @@ class Recipe:
             own = ["data.length=20", "train.min_history=0", f"objective.name={objective.rpartition('_')[0]}"]
             own += ["objective.credit=rows"] if objective == "lpi_rl_closed" else []  # the table's figures are of rows
             return Config.parse(PRESETS["fixed"]).with_changes([*own, *self.changes, *fixed])
-        preset = {group: dict(settings) for group, settings in PRESETS[self.preset].items()}
+        given = {"train": {}} if self.network == "ours" else PRESETS[self.preset]
+        preset = {group: dict(settings) for group, settings in given.items()}
         preset["train"] |= {"select": self.select, "min_history": 0}
         return point.apply(Config.parse(preset).with_changes([*self.changes, *paper_form(objective), *fixed]))
 
@@ -189,9 +199,10 @@ class Recipe:
 
     def points(self, objective: str) -> list[Point]:
         """The grid of one policy: a single point where it has no hyperparameter."""
-        values, tuned = {"beta": self.betas, "td_weight": self.lambdas}, TUNED | {"lpi_cb": ("beta",)}
+        betas = self.mild if objective in OBSERVED else self.betas
+        values = {"beta": betas, "td_weight": self.lambdas}
         return grid(
-            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in tuned.get(objective, ())]
+            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in DIALS.get(objective, ())]
         )
 
 
@@ -207,8 +218,8 @@ FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=Tru
 def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation", "test")) -> None:
     """Refuse what the table cannot be made of; figures of `splits` need errors, so two sequences with each event."""
     for name in recipe.policies:
-        if name not in POLICIES:
-            raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES)}")
+        if name not in POLICIES | OBSERVED:
+            raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES | OBSERVED)}")
     lacking = [event for event in EVENTS if not data.data.manifest["counts"]["events"].get(event)]
     if lacking:
         events = ", ".join(data.data.events)

@@ -168,6 +168,10 @@ class PaperConfig(Settings):
         json_schema_extra=repeated("--set", "KEY=VALUE"),
     )  # fmt: skip
     truth: bool = Field(False, description="also show J(π), if the data was simulated")
+    network: Literal["paper", "ours"] = Field(
+        "paper", description="the paper's network and number of epochs; or ours, whose size and length of training "
+        "follow the log, with LPI by observed weights as a further policy"
+    )  # fmt: skip
     ours: bool = Field(False, description="also train four rows of ours: tied heads and LPI in closed form")
     processes: Processes = None
     device: str = Field("auto", description="cpu, cuda or auto")
@@ -184,7 +188,7 @@ TRAINED = (*DATA, "seeds", "set", "processes", "device", "minutes", "keep")
 WHAT = {
     "table1": ("betas", *TRAINED),
     "table2": DATA,
-    "table3": ("only", "betas", "lambdas", "truth", "ours", *TRAINED),
+    "table3": ("only", "betas", "lambdas", "truth", "network", "ours", *TRAINED),
     "figure-beta": ("betas", *TRAINED),
     "figure-lambda": ("lambdas", *TRAINED),
     "figure-breakdown": ("betas", "lambdas", *TRAINED),

@@ -37,7 +37,7 @@ from localpolicy.training.checks import check_data
 from localpolicy.training.closed import put_together
 from localpolicy.training.logging_policy import served as served_by
 from localpolicy.training.selection import imitation
-from localpolicy.training.setup import states_propensities
+from localpolicy.training.setup import resolved_by
 from localpolicy.training.trainer import Trainer
 
 LOG = logging.getLogger(__name__)
@@ -130,7 +130,7 @@ class Fitting:
         if self.ranks.leads:
             self.run.write_config(self.config)
         changes = {
-            "objective": objective.resolved(propensities=states_propensities(self.data)),
+            "objective": resolved_by(objective, self.data),
             "model": self.config.model.model_copy(update={} if dropout is None else {"dropout": dropout}),
             "train": self.config.train.model_copy(update=train),
         }

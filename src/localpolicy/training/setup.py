@@ -28,7 +28,7 @@ from localpolicy.runtime.devices import device_called
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.settings import AUTO
 from localpolicy.training.adam import TableAdamW
-from localpolicy.training.checks import holds_meetings
+from localpolicy.training.checks import BLOCK, holds_meetings
 from localpolicy.training.logging_policy import over_catalogue, served
 from localpolicy.training.losses import Losses
 from localpolicy.training.numerics import half
@@ -58,7 +58,7 @@ def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
         "calibrate": data.sparse if config.train.calibrate is None else config.train.calibrate,
     }
     changes = {
-        "objective": _credited(config, data, begun).resolved(propensities=states_propensities(data)),
+        "objective": resolved_by(_credited(config, data, begun), data),
         "model": config.model.model_copy(update={"event_embeddings": embedded}),
         "train": config.train.model_copy(update=train),
     }
@@ -85,6 +85,25 @@ def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
             "a critic (nothing can come of a meeting where the last action alone is held out or read). Use rows."
         )
     return objective.crediting(meetings=lambda: by_meetings(data) and holds_meetings(data, config.data))
+
+
+def resolved_by(objective: Objective, data: Prepared) -> Objective:
+    """The objective with its defaults that depend on the log filled in."""
+    return objective.resolved(propensities=states_propensities(data), rewards=lambda: rewards_of(data))
+
+
+def rewards_of(data: Prepared) -> list[float]:
+    """The smallest three rewards of the training split's actions (of its lists, where a list has one), in order."""
+    arrays = data["train"].arrays
+    reward = arrays["reward"]
+    if data.one_reward and "above" in arrays:
+        reward = np.add.reduceat(reward, np.flatnonzero(np.asarray(arrays["above"]) == 0))
+    elif CONTEXT in data.events:
+        reward = reward[arrays["event"] != data.events.index(CONTEXT)]
+    known = np.empty(0, reward.dtype)
+    for start in range(0, len(reward), BLOCK):
+        known = np.unique(np.concatenate([known, reward[start : start + BLOCK]]))[:3]
+    return [float(each) for each in known]
 
 
 def states_propensities(data: Prepared) -> bool:
