@@ -188,7 +188,7 @@ def test_other_data_at_either_place_are_never_taken(runs, tmp_path, monkeypatch)
 def test_compare_marks_the_best_and_adds_baselines(runs):
     found = compare([runs[f"interactions.{name}"] for name in ("mle0", "mle1", "lpi_rl2")])
     names = [one.name for one in found.evaluations]
-    assert names[3:] == ["popularity", "last item", "item-kNN"]
+    assert names[3:] == ["popularity", "last item", "item-kNN", "ALS", "item mean", "most recent"]
     events = ["purchase.HR@20", "purchase.nDCG@20", "click.HR@20", "click.nDCG@20"]
     assert found.columns == [*events, "reward-weighted.nDCG@20"]
     for column, lead in found.leads.items():

@@ -27,7 +27,7 @@ def test_tables_parse_back_to_the_json(comparison, compared_page):
     said = comparison.to_dict()
     rows = cells(compared_page, "s1-comparison")
     assert list(rows) == list(said["policies"]) == [
-        "mle-0", "mle-1", "lpi_rl-2", "popularity", "last item", "item-kNN",
+        "mle-0", "mle-1", "lpi_rl-2", "popularity", "last item", "item-kNN", "ALS", "item mean", "most recent",
     ]  # fmt: skip
     for name, policy in said["policies"].items():
         assert value(rows[name]["J(π)"]) == policy["truth"]["value"]

@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from localpolicy.errors import ConfigError
 from localpolicy.model.baselines import KINDS
 from localpolicy.model.histories import batch_from, index_of, recommend_with
+from localpolicy.model.item_orders import ItemOrder
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
@@ -20,7 +21,7 @@ HISTORIES = [[], [100], [103, 104, 100, 111], [100 + n % 12 for n in range(30)],
 EVENTS = [[], ["click"], ["none", "click", "purchase", "none"], ["none", "click"] * 15, ["click", "purchase", "none"]]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in ("dearest", "most recent")])
 def test_an_exported_baseline_gives_what_the_baseline_gives(name, small, tmp_path):
     baseline = fit_baseline(name, small, out=tmp_path / "fitted")
     made = export(tmp_path / "fitted", out=tmp_path / "export")
@@ -28,7 +29,7 @@ def test_an_exported_baseline_gives_what_the_baseline_gives(name, small, tmp_pat
     expected = torch.log_softmax(baseline.logits(batch).chunk(0, len(baseline.items)), dim=1).double()
     scores = torch.log_softmax(torch.from_numpy(made.logits(HISTORIES, EVENTS)).double(), dim=1)
     assert (scores - expected).abs().max() < 1e-5
-    assert (name == "popularity") == bool((expected - expected[0]).abs().max() < 1e-6), "histories matter"
+    assert issubclass(KINDS[name], ItemOrder) == bool((expected - expected[0]).abs().max() < 1e-6), "histories matter"
     # Without events, a history was answered. Equal scores may swap places: so scores are compared, not items.
     lists, best = made.recommend(HISTORIES, 5, sample=False), recommend_with(baseline, HISTORIES, 5)
     difference = made.log_probabilities(HISTORIES, lists.indices) - best.log_probability.numpy()

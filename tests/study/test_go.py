@@ -126,7 +126,7 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     figures = [model["nDCG@20"]["mean"] for model in verdict["ranked"]]
     assert figures == sorted(figures, reverse=True) and verdict["ranked"][0]["HR@5"]["n"] > 0
     listed = [f"{model['policy']} {figure:.4f}" for model, figure in zip(verdict["ranked"], figures, strict=True)]
-    assert len(listed) == 5 and ", ".join(listed) in verdict["sentence"]
+    assert len(listed) == 7 and ", ".join(listed) in verdict["sentence"]
     assert all(name in verdict["sentence"] for name in ("mle-seed-101", "item-kNN", "popularity"))
     commands = (tmp_path / "go" / "commands.sh").read_text()
     assert "lpi prepare" in commands and "lpi gate" not in commands and "lpi compare" in commands

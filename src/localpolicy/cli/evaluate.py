@@ -79,7 +79,9 @@ def compare(
         str | None,
         typer.Option(help="also show gains over the policy of this name (a page always does: over the first mle run)"),
     ] = None,
-    baselines: Annotated[bool, typer.Option(help="also compare popularity, last item and item-kNN")] = True,
+    baselines: Annotated[
+        bool, typer.Option(help="also compare simple baselines: popularity, item-kNN, ALS and others")
+    ] = True,
     breakdown: Annotated[
         bool, typer.Option(help="also break the metrics down by number of events per sequence")
     ] = False,

@@ -18,7 +18,7 @@ from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
 from localpolicy.measure.score import ItemMeans
 from localpolicy.measure.summary import LIKED
-from localpolicy.model.baselines import BASELINES
+from localpolicy.model.baselines import BASELINES, simple_baselines
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.baselines import is_baseline
 
@@ -75,7 +75,7 @@ class Bench:
 
     def simple(self, *, but: Collection[str] = ()) -> list[Candidate]:
         """The simple baselines."""
-        kept = {name: fit for name, fit in BASELINES.items() if name not in but}
+        kept = {name: fit for name, fit in simple_baselines(self.data).items() if name not in but}
         return [Candidate(name, fit(self.data), Reference(name, name)) for name, fit in kept.items()]
 
     def differences(self, candidates: Sequence[Candidate], references: Sequence[Candidate]) -> list[str]:

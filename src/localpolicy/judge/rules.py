@@ -39,7 +39,10 @@ class GateRules(Settings):
         LEAST, ge=2, description="fewest sequences for a verdict (default: enough to find a difference of half a "
         "standard deviation with 80 % power; below 197, which is enough for a fifth of one, the check warns)"
     )  # fmt: skip
-    baselines: bool = Field(True, description="no simple baseline (popularity, last item, item-kNN) may do better")
+    baselines: bool = Field(
+        True,
+        description="no simple baseline (popularity, item-kNN, ALS, item mean, …) may do better",
+    )
     reference_fit: bool = Field(
         True, description="the references must predict the log significantly better than uniform, and not "
         f"significantly worse than popularity by more than {CLOSE} nats; or come as close to the logged propensities"

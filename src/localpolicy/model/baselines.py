@@ -1,6 +1,6 @@
-"""Simple baselines, which published work shows beating learned policies: popularity, the last item again, item-kNN.
+"""Simple baselines, which published work shows beating learned policies: popularity, item-kNN, ALS and others.
 
-They are measured as policies are, can be saved (`runs.baselines`) and served, and need no training.
+They are measured as policies are, can be saved (`runs.baselines`) and served, and need no settings.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ from scipy import sparse
 from torch import Tensor
 
 from localpolicy.catalogue.sparse import SparseLogits
-from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
-from localpolicy.limits import SMOOTHING
+from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.logits import Logits
+from localpolicy.model.counts import events_but, memberships, recent
+from localpolicy.model.counts import popularity as popularity
 from localpolicy.model.deployable import Deployable, Origin
+from localpolicy.model.factors import Factors
+from localpolicy.model.item_orders import Dearest, ItemMean, ItemOrder, MostRecent
+from localpolicy.model.item_orders import Popularity as Popularity
 from localpolicy.types import Batch
 
 
@@ -29,61 +33,6 @@ def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *,
     """
     value = torch.log((1 - background) * weight + background * base[item])
     return SparseLogits(torch.log(background * base), rows, row, item, value.to(base.dtype))
-
-
-def events_but(data: Prepared, *left_out: str) -> list[int]:
-    """Codes of the events: without NO_ANSWER those that say someone wanted an item, without CONTEXT those chosen."""
-    return [code for code, name in enumerate(data.events) if name not in left_out]
-
-
-def popularity(data: Prepared, *, shown: bool = False) -> Tensor:
-    """(answers + ½) / Σ (answers + ½), over the training split: [V]; of all that was `shown`, answered or not."""
-    train = data["train"].arrays
-    wanted = np.isin(train["event"], events_but(data, CONTEXT, *([] if shown else [NO_ANSWER])))
-    counts = np.bincount(train["item"][wanted], minlength=data.n_items) + SMOOTHING
-    return torch.from_numpy((counts / counts.sum()).astype(np.float32))
-
-
-def recent(batch: Batch, codes: list[int], depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(position, item, lag) of what was answered just before each position; lag 0 is the latest, lags below `depth`.
-
-    Only steps of the window are seen, as a policy would; items that were shown in vain are passed over.
-    """
-    wanted = torch.isin(batch.previous_event, torch.tensor(codes, device=batch.row.device))
-    wanted &= batch.previous_item >= 0
-    answered_so_far = wanted.cumsum(0)
-    pairs = []
-    first = batch.scored if batch.context is None else batch.context[batch.scored]
-    token = first
-    position = torch.arange(len(token), device=token.device)
-    # One step back at a time, for as long as some position still has a step before it.
-    while len(token):
-        lag = answered_so_far[first[position]] - answered_so_far[token]
-        here = wanted[token] & (lag < depth)
-        pairs.append(torch.stack([position[here], batch.previous_item[token[here]], lag[here]]))
-        further = (batch.column[token] > 0) & (lag < depth)
-        position, token = position[further], token[further] - 1
-    joined = torch.cat(pairs, dim=1) if pairs else torch.empty(3, 0, dtype=torch.long)
-    joined = joined[:, torch.argsort(joined[0], stable=True)]
-    return joined[0], joined[1], joined[2]
-
-
-@dataclass(frozen=True)
-class Popularity:
-    """The most popular items first."""
-
-    share: Tensor  # [V]
-    origin: Origin
-    items: pa.Table
-
-    @classmethod
-    def fit(cls, data: Prepared) -> Popularity:
-        """Count answers in the training split."""
-        return cls(popularity(data), Origin("popularity", data.kind, data.events, None), data.catalogue)
-
-    def logits(self, batch: Batch) -> Logits:
-        """log share, whatever the history."""
-        return SparseLogits.alike(self.share.log(), batch)
 
 
 @dataclass(frozen=True)
@@ -110,9 +59,6 @@ class LastItem:
         return mixed(share, len(batch.scored), row, item, whole, background=self.background)
 
 
-LONGEST = 100  # most recent answers of a sequence that count: pairs grow with the square of a lifetime
-
-
 @dataclass(frozen=True)
 class ItemNeighbours:
     """Neighbours of what was answered lately."""
@@ -131,7 +77,7 @@ class ItemNeighbours:
         """Count which items share sequences of the training split."""
         codes = events_but(data, NO_ANSWER)
         return cls(
-            similar=similarity(_memberships(data, codes), neighbours=neighbours),
+            similar=similarity(memberships(data, codes), neighbours=neighbours),
             share=popularity(data),
             codes=codes,
             origin=Origin("item-kNN", data.kind, data.events, None),
@@ -165,19 +111,20 @@ def similarity(memberships: sparse.csr_matrix, *, neighbours: int) -> sparse.csr
     return sparse.csr_matrix((cosine[kept], (together.row[kept], together.col[kept])), shape=together.shape)
 
 
-def _memberships(data: Prepared, codes: list[int]) -> sparse.csr_matrix:
-    """Which of the training sequences hold which items: [S, V] of zeros and ones."""
-    train = data["train"]
-    lengths = np.diff(train.offsets)
-    sequence = np.repeat(np.arange(len(train)), lengths)
-    from_end = np.repeat(train.offsets[1:], lengths) - np.arange(train.events)
-    wanted = np.isin(train.arrays["event"], codes) & (from_end <= LONGEST)
-    shape = (len(train), data.n_items)
-    counts = sparse.csr_matrix((np.ones(wanted.sum()), (sequence[wanted], train.arrays["item"][wanted])), shape=shape)
-    counts.data[:] = 1.0
-    return counts
-
-
-Baseline = Popularity | LastItem | ItemNeighbours
-KINDS: dict[str, type[Baseline]] = {"popularity": Popularity, "last item": LastItem, "item-kNN": ItemNeighbours}
+Baseline = ItemOrder | LastItem | ItemNeighbours | Factors
+KINDS: dict[str, type[Baseline]] = {
+    "popularity": Popularity, "last item": LastItem, "item-kNN": ItemNeighbours, "ALS": Factors, "item mean": ItemMean,
+    "dearest": Dearest, "most recent": MostRecent,
+}  # fmt: skip
 BASELINES: dict[str, Callable[[Prepared], Deployable]] = {name: kind.fit for name, kind in KINDS.items()}
+
+
+def why_not(name: str, data: Prepared) -> str | None:
+    """Why a baseline would say nothing of its own of such a log; None where it does."""
+    kind = KINDS[name]
+    return kind.lacks(data) if issubclass(kind, ItemOrder) else None
+
+
+def simple_baselines(data: Prepared) -> dict[str, Callable[[Prepared], Deployable]]:
+    """Those that say something of their own of this log."""
+    return {name: fit for name, fit in BASELINES.items() if why_not(name, data) is None}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.model.baselines import KINDS, Baseline, ItemNeighbours
+from localpolicy.model.baselines import KINDS, Baseline, ItemNeighbours, why_not
 from localpolicy.model.deployable import Origin
 from localpolicy.model.histories import recommend_with
 from localpolicy.model.lists import Lists
@@ -28,7 +28,10 @@ from localpolicy.runtime.folders import refuse_occupied
 from localpolicy.version import __version__
 
 SAVED = ("policy.json", "policy.safetensors", "items.parquet")  # their digests are in the manifest
-CALLED = {"last-item": "last item", "item-knn": "item-kNN", "itemknn": "item-kNN", "knn": "item-kNN"}  # as typed
+CALLED = {  # as typed
+    "last-item": "last item", "item-knn": "item-kNN", "itemknn": "item-kNN", "knn": "item-kNN", "als": "ALS",
+    "item-mean": "item mean", "most-dear": "dearest", "most-recent": "most recent",
+}  # fmt: skip
 
 
 class BaselineRun(Run):
@@ -68,6 +71,8 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
     refuse_occupied(folder, force=force)
     Run(folder).refuse_others()
     data.verify()
+    if (lacking := why_not(known, data)) is not None:
+        raise ConfigError(f"{data.path} gives no baseline '{known}': {lacking}.")
     fitted = KINDS[known].fit(data)
     (folder / "manifest.json").unlink(missing_ok=True)  # what is half replaced must not pass for whole
     save_baseline(fitted, folder)
@@ -88,12 +93,13 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
 def save_baseline(policy: Baseline, folder: Path) -> None:
     """Write the policy; equal ones give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors: dict[str, Tensor] = {"share": policy.share}
+    values = {each.name: getattr(policy, each.name) for each in fields(policy)}
+    tensors: dict[str, Tensor] = {name: value for name, value in values.items() if isinstance(value, Tensor)}
     if isinstance(policy, ItemNeighbours):
         parts = {name: getattr(policy.similar, name) for name in ("data", "indices", "indptr")}
         tensors |= {f"similar.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
     save_weights(tensors, folder / "policy.safetensors")
-    plain = [each.name for each in fields(policy) if each.name not in ("share", "similar", "origin", "items")]
+    plain = [name for name in values if name not in (*tensors, "similar", "origin", "items")]
     about = {"format": FORMAT, "baseline": policy.origin.objective, "origin": policy.origin._asdict()}
     write_json(folder / "policy.json", {**about, "settings": {name: getattr(policy, name) for name in plain}})
     with whole_file(folder / "items.parquet") as partial:
@@ -116,7 +122,7 @@ def load_baseline(folder: Path | str) -> Baseline:
             f"{folder} holds '{about['baseline']}' in format {about.get('format')}: upgrade, or fit it again."
         )
     tensors = load_weights(folder / "policy.safetensors")
-    given: dict[str, Any] = {"share": tensors["share"], **about["settings"]}
+    given: dict[str, Any] = {**{name: value for name, value in tensors.items() if "." not in name}, **about["settings"]}
     items = pq.read_table(folder / "items.parquet")
     if about["baseline"] == "item-kNN":
         data, indices, indptr = (tensors[f"similar.{name}"].numpy() for name in ("data", "indices", "indptr"))

@@ -18,6 +18,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
 from localpolicy.logits import DenseLogits
 from localpolicy.model.baselines import Baseline, ItemNeighbours, LastItem
+from localpolicy.model.factors import Factors
 from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.lists import names_of
 from localpolicy.model.newer_catalogue import context_length
@@ -116,6 +117,9 @@ def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
         settings |= {name: getattr(policy, name) for name in settings}
         similar = policy.similar
         arrays |= {"data": similar.data, "indices": similar.indices, "indptr": similar.indptr}
+    elif isinstance(policy, Factors):
+        settings |= {name: getattr(policy, name) for name in ("codes", "depth", "temperature", "alpha", "ridge")}
+        arrays["factors"] = policy.factors.numpy()
     np.savez(folder / SIMPLE, **arrays)
     # A history without events counts as answered, because a baseline skips what was shown and not answered.
     return {"graphs": [], "baseline": settings, "default_event": answered_event(policy.origin.events)}

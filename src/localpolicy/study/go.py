@@ -37,6 +37,7 @@ from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import AT_20, question_of
+from localpolicy.model.baselines import why_not
 from localpolicy.model.recorded import check_lists, read_recorded
 from localpolicy.results import Result, tables_of, write_page
 from localpolicy.runs.baselines import fit_baseline
@@ -248,7 +249,7 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoRe
     references = runs[: len(jobs)]
     chosen = runs[-1] if plan.improve else max(references, key=lambda run: run.manifest["selected"]["value"])
     for name, folder in asked.baselines.items():
-        if not (folder / "manifest.json").exists():
+        if why_not(name, data) is None and not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
     left_out = [
         f"{run.folder.name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, since its time "

@@ -108,7 +108,7 @@ def write_commands(asked: Asked, plan: Plan, question: Question, *, judged: int 
         "# The steps of `lpi go`, one by one: change what you like. What is there already is not made again.",
         first,
         *(train(run, *settings, "--seed", seed) for seed, run in estimates.items()),
-        *(train(run, "--objective", run.name) for run in asked.baselines.values()),
+        *(train(run, "--objective", run.name) for run in asked.baselines.values() if (run / "manifest.json").exists()),
     ]
     compared = [*runs, *([improved] if plan.improve else []), *asked.own]
     if plan.improve:
