@@ -34,7 +34,7 @@ def test_records_of_several_servers_are_joined_rotated_and_erased(postgres_log, 
         thread.start()
     for thread in threads:
         thread.join()
-    assert logs[0].find(requests[1].id).result(60) == ([1, 2, 3], START)
+    assert logs[0].find(requests[1].id).result(60) == ([1, 2, 3], START, START)
     erase("p7", log=postgres_log)
     for log in logs:
         log.close()

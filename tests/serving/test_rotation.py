@@ -50,6 +50,11 @@ def everything(address: str, out: Path) -> dict[str, Counter]:
     }
 
 
+def fates(out: Path) -> Counter:
+    files = (out / FEEDBACK).glob("*.parquet")
+    return Counter(fate for file in files for fate in pq.read_table(file)["fate"].to_pylist())
+
+
 @pytest.fixture
 def log(address):
     made = Log(address)
@@ -122,7 +127,7 @@ def test_a_longer_window_than_the_services_takes_what_was_called_late_once(log, 
     write(log, request, answer(request, 1, after=2 * HOUR, late=True), answer(request, 2, after=9 * HOUR, late=True))
     (file,) = rotate(log.address, out=tmp_path, config=rotating.JoinConfig(window=3 * 3600), upto=START + HOUR)
     assert pq.read_table(file)["event"].to_pylist() == ["click", "none", "none"]
-    assert [len(in_log(log.address, "feedback")), len(in_files(tmp_path, FEEDBACK))] == [1, 1]
+    assert fates(tmp_path) == Counter(used=1, late=1) and in_log(log.address, "feedback") == []
 
 
 def test_odd_answers_are_set_aside_with_a_count_and_stop_nothing(log, tmp_path, caplog):
@@ -214,7 +219,10 @@ def test_rotations_that_are_killed_under_load_lose_and_double_nothing(address, t
               pq.read_table(file, columns=["request", "item_id", "event"]).to_pylist()]  # fmt: skip
     assert Counter(row["request"] for row in events) == Counter(dict.fromkeys(sent["requests"], 3))
     counted = {f"{row['request']}-{row['item_id']}" for row in events if row["event"] == "click"}
-    assert counted == set(in_files(out, FEEDBACK)) and not list(out.rglob("*.partial-*"))
+    fate = {row["id"]: row["fate"] for file in (out / FEEDBACK).glob("*.parquet") for row in
+            pq.read_table(file, columns=["id", "fate"]).to_pylist()}  # fmt: skip
+    assert counted == {id for id in fate if fate[id] == "used"} and set(fate.values()) <= {"used", "late"}
+    assert not list(out.rglob("*.partial-*"))
 
 
 # ---------------------------------------------------------------------- what is no log, and a disk that is full
@@ -256,7 +264,7 @@ def test_a_log_from_before_versions_is_brought_up_to_date_with_its_open_rotation
     """Version 1 claimed by borders of time; a rotation that it began is finished with the same rows."""
     with_tables = Database(address, create=True)
     for table in ("requests", "filters", "shown", "feedback", "shadow", "rotations", "erasures", "about",
-                  "evidence", "evidence_answers", "erased"):  # fmt: skip
+                  "evidence", "evidence_answers", "erased", "withdrawn"):  # fmt: skip
         with_tables.execute(f"DROP TABLE {table}")
     for statement in filter(None, map(str.strip, VERSIONS[0].split(";"))):
         with_tables.execute(statement)
@@ -332,6 +340,17 @@ def test_what_came_late_is_erased_with_its_person(log, tmp_path):
     write(log, answer(mine, 1, id="mine"), answer(other, 1, id="other"))
     found = erase("p1", log=log.address, files=[tmp_path])
     assert in_log(log.address, "feedback") == ["other"] and found["log"]["feedback"] == 1
+
+
+def test_what_came_late_and_was_rotated_is_erased_with_its_person(log, tmp_path):
+    mine, other = listed(1), listed(2)
+    write(log, mine, other)
+    rotate(log.address, out=tmp_path, upto=START + HOUR)
+    write(log, answer(mine, 1, id="mine"), answer(other, 1, id="other"))
+    rotate(log.address, out=tmp_path, upto=START + HOUR)
+    assert sorted(in_files(tmp_path, FEEDBACK)) == ["mine", "other"] and in_log(log.address, "feedback") == []
+    erase("p1", log=log.address, files=[tmp_path])
+    assert in_files(tmp_path, FEEDBACK) == ["other"]
 
 
 def test_other_files_are_not_erased_from(tmp_path):

@@ -21,18 +21,25 @@ def rotate(
     grace: Annotated[
         float, typer.Option(help="seconds to wait after the window for answers that arrive late", min=0)
     ] = 0.0,
+    late: Annotated[
+        bool, typer.Option("--late", help="count answers whenever they came, after the window too")
+    ] = False,
     now: Annotated[bool, typer.Option("--now", help="also move lists whose window is still open")] = False,
-    json: Annotated[Path | None, typer.Option(help="write the names of the files as JSON to this file")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(help="write the files' names and the answers' fates as JSON to this file"),
+    ] = None,
     **answers: Any,
 ) -> None:
     """Join lists with their feedback, and move them to Parquet once their window is over."""
     from localpolicy.serving.join import JoinConfig
     from localpolicy.serving.records import now as moment
-    from localpolicy.serving.rotate import rotate as run_it
+    from localpolicy.serving.rotate import move
 
-    files = run_it(log, out=out, config=JoinConfig.parse(answers), upto=moment() if now else None, grace=grace)
-    also_json(json, {"files": [str(file) for file in files]})
-    LOG.info("\n".join(f"wrote {file}" for file in files) or "nothing to rotate: no list's window is over")
+    config, upto = JoinConfig.parse(answers), moment() if now else None
+    moved = move(log, out=out, config=config, upto=upto, grace=grace, late=late)
+    also_json(json, {"files": [str(file) for file in moved.files], "answers": moved.answers})
+    LOG.info(moved.said())
 
 
 WORDS = {"passed": "ok", "fault": "FAULT", "unsure": "unsure"}

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment, Route
 from localpolicy.serving.draw import check_floor, check_length, top
-from localpolicy.serving.join import JoinConfig, Worth
+from localpolicy.serving.join import FATES, JoinConfig, Worth
 from localpolicy.serving.log import Found, Log, LogError, Unknown
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
@@ -31,6 +32,7 @@ from localpolicy.serving.schema import (
     PolicyState,
     Preview,
     PreviewRequest,
+    Readiness,
     Recommend,
     ShownReport,
     Side,
@@ -39,6 +41,7 @@ from localpolicy.serving.schema import (
 from localpolicy.serving.tracing import span
 
 LOG = logging.getLogger(__name__)
+SHARED_SECONDS = 0.5  # that the log has to answer those who watch this server
 
 
 class Service:
@@ -81,6 +84,14 @@ class Service:
         }  # fmt: skip
         self.metrics.follow(totals, refused=self.deployment.current.refused is not None)
 
+    async def numbers(self) -> str:
+        """The metrics, with what rotations have done, where the log says so soon."""
+        self.count_totals()
+        with suppress(TimeoutError, LogError):
+            async with asyncio.timeout(SHARED_SECONDS):
+                self.metrics.rotated(dict.fromkeys(FATES, 0) | await self.log.rotated())
+        return self.metrics.text()
+
     async def written(self, answer: Awaitable[Any]) -> Any:
         """What the log answers, or an error where it takes too long: then nothing is acknowledged."""
         try:
@@ -89,9 +100,23 @@ class Service:
         except TimeoutError:
             raise LogError(f"the log did not answer within {self.config.log_seconds:g} seconds.") from None
 
-    async def ready(self) -> None:
-        """Raise unless the log takes a record."""
-        await self.written(self.log.touch())
+    async def ready(self) -> Readiness:
+        """Whether lists can be made here; raises where the log's own disk takes nothing. Nothing is written.
+
+        A database that several servers share is told apart: where it does not answer no other server does better, so
+        this one stays in service, and says 503 until the database is back.
+        """
+        if self.log.shared:
+            try:
+                async with asyncio.timeout(SHARED_SECONDS):
+                    await self.log.look()
+            except (TimeoutError, LogError) as error:
+                LOG.warning("the shared log does not answer (%s)", error)
+                return Readiness(status="ok", log="the shared database does not answer")
+            return Readiness(status="ok", log="shared database")
+        self.log.check_disk()
+        await self.written(self.log.look())
+        return Readiness(status="ok", log="own disk")
 
     # ------------------------------------------------------------------ lists
 
@@ -104,6 +129,15 @@ class Service:
         with span("policy", version=route.recommender.version, arm=arm, places=asked.k):
             question, made = await self._made(asked, route)
         logged = self._is_logged(request)
+        recommender = question.recommender
+        unknown = sum(item not in recommender.index for item in question.items)
+        listed = Listed(
+            request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
+            beta=asked.beta, floor=question.floor, filter=question.item_filter.digest, arm=arm, unknown=unknown,
+            logged=logged,
+        )  # fmt: skip
+        if asked.names:
+            listed = NamedList(**vars(listed), names=recommender.called(made.items))
         if logged:
             record = Request(
                 id=request, time=moment, person=asked.person, history=question.history,
@@ -112,19 +146,17 @@ class Service:
                 item_filter=question.item_filter, deferred=asked.defer, share=self.config.share, arm=arm,
                 stage=route.stage, rollout=route.rollout,
             )  # fmt: skip
-            with span("log"):
-                await self.written(self.log.append(record))
+            try:
+                with span("log"):
+                    await self.written(self.log.append(record))
+            except BaseException:  # also where this request is cancelled: the client gets no list
+                self.log.withdraw(request)
+                self.metrics.add("withdrawn")
+                raise
         self._count(made, arm, time.perf_counter() - began)
         if route.shadow is not None:
             self._shadow(asked, request, route.shadow, route.rollout)
-        recommender = question.recommender
-        unknown = sum(item not in recommender.index for item in question.items)
-        listed = Listed(
-            request=request, items=made.items, propensities=made.propensities, policy=made.policy, mode=made.mode,
-            beta=asked.beta, floor=question.floor, filter=question.item_filter.digest, arm=arm, unknown=unknown,
-            logged=logged,
-        )  # fmt: skip
-        return NamedList(**vars(listed), names=recommender.called(made.items)) if asked.names else listed
+        return listed
 
     async def _made(self, asked: Recommend, route: Route) -> tuple[ListRequest, Made]:
         """The list. What only a candidate cannot answer, a fallback does: nobody is refused for their arm."""
@@ -198,41 +230,45 @@ class Service:
             return Stored(stored=False)
         if logged is None:
             return Stored(stored=False, late=True)
-        items, _ = logged
-        places = len(items) if report.places is None else report.places
-        if places > len(items):
-            raise DataError(f"the list has {len(items)} places, {places} cannot have been shown.")
+        places = len(logged.items) if report.places is None else report.places
+        if places > len(logged.items):
+            raise DataError(f"the list has {len(logged.items)} places, {places} cannot have been shown.")
         arrived = now()
-        record = Shown(report.request, places, arrived if report.time is None else report.time, arrived)
+        record = Shown(report.request, places, self._told(report.time, logged.made, arrived), arrived)
         self.metrics.add("shown")
         return Stored(stored=await self.written(self.log.append(record)))
 
     async def feedback(self, answer: FeedbackReport) -> Stored:
-        """What came back for one shown item."""
+        """What came back for one shown item. Whether it is late is a matter of this server's clock alone."""
         logged = await self._find(answer.request)
         if not self._is_logged(answer.request):
             return Stored(stored=False)
         arrived = now()
-        moment = arrived if answer.time is None else answer.time
-        made = time_of(answer.request) if logged is None else logged[1]
+        made = time_of(answer.request) if logged is None else logged.made
         assert made is not None, "an id that is none was refused"
-        if logged is not None and answer.item not in logged[0]:
+        moment = self._told(answer.time, made, arrived)
+        if logged is not None and answer.item not in logged.items:
             raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
         self._check_worth(answer)
-        late = moment > made + self.config.window_ms
+        late = logged is None or arrived > logged.seen + self.config.window_ms
         record = Feedback(
-            answer.id,
-            answer.request,
-            answer.item,
-            answer.event,
-            answer.reward,
-            moment,
-            late or logged is None,
-            arrived,
-        )
+            answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late, arrived
+        )  # fmt: skip
         stored = await self.written(self.log.append(record))
-        self.metrics.add("feedback", late=str(record.late).lower())
-        return Stored(stored=stored, late=record.late)
+        self.metrics.add("feedback", late=str(late).lower())
+        return Stored(stored=stored, late=late)
+
+    def _told(self, moment: int | None, made: int, arrived: int) -> int:
+        """A client's time, where it is one of the list's life, give or take what a good clock is off; else an error."""
+        if moment is None:
+            return arrived
+        slack = round(1000 * self.config.clock_seconds)
+        if not made - slack <= moment <= arrived + slack:
+            raise DataError(
+                f"time: {moment} is not between {made}, when the list was made, and {arrived}, now, in milliseconds "
+                "since 1970. Leave it out: then the time at which the report arrives counts."
+            )
+        return moment
 
     def _check_worth(self, answer: FeedbackReport) -> None:
         """Raise on an event or a reward that the service was told cannot be."""

@@ -32,6 +32,7 @@ from localpolicy.serving.schema import (
     Policies,
     Preview,
     PreviewRequest,
+    Readiness,
     Recommend,
     ShownReport,
     Stored,
@@ -129,16 +130,14 @@ def _gets(app: FastAPI, service: Service) -> None:
         return Health(status="ok")
 
     @app.get("/readyz", responses={**open_problems, 503: PROBLEMS[503]})
-    async def readyz() -> Health:
-        """A policy is loaded and the log takes a record."""
-        await service.ready()
-        return Health(status="ok")
+    async def readyz() -> Readiness:
+        """A policy is loaded, and the disk of the log takes a record, or the log is a database shared with others."""
+        return await service.ready()
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=open_problems)
     async def metrics() -> str:
         """Counters of all workers, for Prometheus."""
-        service.count_totals()
-        return service.metrics.text()
+        return await service.numbers()
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> HTMLResponse:

@@ -15,7 +15,9 @@ from scipy import stats
 from localpolicy.limits import CONTEXT, FALLBACK, NO_ANSWER
 from localpolicy.serving.audit_lists import TOLERANCE, Evidence
 from localpolicy.serving.database import Database
+from localpolicy.serving.join import LATE, UNKNOWN
 from localpolicy.serving.recommender import Recommender
+from localpolicy.serving.rotate import FATE, FEEDBACK
 
 ACCUSED = 1e-4  # chance with which the test of draws accuses a true log; the others compare numbers, and do not guess
 DRIFTED = 1e-5  # chance with which stable contexts are said to have changed
@@ -40,8 +42,9 @@ def identity(evidence: Evidence, log: Path | str) -> Iterable[Finding]:
     if doubled:
         yield Finding("ids", "fault", f"{doubled:,} of {len(evidence.ids):,} request ids occur twice.")
         return
-    orphans = 0
-    if not Path(log).is_dir():
+    if Path(log).is_dir():
+        orphans = _rotated(Path(log))[UNKNOWN]
+    else:
         database = Database(log)
         query = """SELECT COUNT(*) FROM feedback f WHERE late = 0 AND NOT EXISTS
             (SELECT 1 FROM requests r WHERE r.id = f.request)"""
@@ -132,7 +135,7 @@ def feedback(log: Path | str, answered: float) -> Iterable[Finding]:
         lists = {request for request, _ in rows if request}
         with_answer = {request for request, event in rows if request and event not in (NO_ANSWER, CONTEXT)}
         share = len(with_answer) / max(len(lists), 1)
-        late = 0
+        late = _rotated(Path(log))[LATE]
     else:
         database = Database(log)
         total = database.rows("SELECT COUNT(*) FROM requests")[0][0]
@@ -142,6 +145,15 @@ def feedback(log: Path | str, answered: float) -> Iterable[Finding]:
         database.close()
     text = f"{1 - share:.1%} of the lists have no answer; {late:,} answers came late."
     yield Finding("feedback", "passed" if share >= answered else "fault", text)
+
+
+def _rotated(folder: Path) -> Counter[str]:
+    """How many rotated answers met which fate."""
+    found: Counter[str] = Counter()
+    for file in sorted((folder / FEEDBACK).glob("*.parquet")):
+        if FATE in pq.read_schema(file).names:  # files of older versions do not say
+            found.update(pq.read_table(file, columns=[FATE])[FATE].to_pylist())
+    return found
 
 
 def drift(evidence: Evidence) -> Iterable[Finding]:

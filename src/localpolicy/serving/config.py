@@ -39,7 +39,12 @@ class ServeConfig(Settings):
     )  # fmt: skip
     smallest_reward: float | None = Field(None, description="feedback that states less is refused")
     largest_reward: float | None = Field(None, description="feedback that states more is refused")
-    window: float = Field(3600.0, gt=0, description="seconds after which feedback is late")
+    window: float = Field(3600.0, gt=0, description="seconds after which feedback is late, by the server's clock")
+    clock_seconds: float = Field(
+        60.0,
+        ge=0,
+        description="how far a client's clock may be off: times further outside of a list's life are refused",
+    )
     longest_list: int = Field(200, ge=1, description="largest k")
     longest_history: int = Field(1000, ge=1, description="most events of a history")
     most_ids: int = Field(10_000, ge=1, description="most candidates, and most exclusions")

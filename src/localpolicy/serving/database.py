@@ -100,6 +100,11 @@ DROP TABLE persons;
     """
 CREATE TABLE erased (digest TEXT PRIMARY KEY);
 """,
+    # Lists that nobody was given, and what became of the answers that a rotation moved, as JSON.
+    """
+CREATE TABLE withdrawn (request TEXT PRIMARY KEY, time BIGINT NOT NULL);
+ALTER TABLE rotations ADD COLUMN answers TEXT;
+""",
 )
 
 

@@ -62,7 +62,7 @@ def erase(
                     record["log"] = _erase_log(database, person, requests, record)
             about = {"id": record["id"], "time": moment}
             for path in paths:
-                if changed := _erase_file(path, person, about):
+                if changed := _erase_file(path, person, requests, about):
                     record["files"][str(path)] = changed
             for folder in folders:
                 with only_writer(folder):
@@ -151,10 +151,15 @@ def _record_files(database: Database, paths: Iterable[Path], record: dict[str, A
         database.execute("UPDATE erasures SET content = ? WHERE id = ?", (dumps(record), record["id"]))
 
 
-def _erase_file(path: Path, person: str, about: dict[str, Any]) -> dict[str, Any] | None:
-    """Rewrite one Parquet file without the person's rows, and record it beside it."""
+def _erase_file(path: Path, person: str, requests: set[str], about: dict[str, Any]) -> dict[str, Any] | None:
+    """Rewrite one Parquet file without the person's rows, and record it beside it.
+
+    An answer that came late may name nothing but its list, one of `requests`.
+    """
     table = pq.read_table(path)
     kept = table.filter(_others(table[_owner(path)], person))
+    if "request" in kept.column_names:
+        kept = kept.filter(pc.invert(pc.is_in(kept["request"], pa.array(sorted(requests), pa.string()))))
     if len(kept) == len(table):
         return None
     before = sha256(path)

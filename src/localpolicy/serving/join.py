@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -14,7 +15,8 @@ from localpolicy.errors import DataError
 from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.serving.database import Database
 from localpolicy.serving.filters import Filter
-from localpolicy.serving.log import dumps
+from localpolicy.serving.log import SEEN, dumps
+from localpolicy.serving.records import time_of
 from localpolicy.settings import Settings
 
 MOST_CAUSES = 5  # why answers were set aside, in a message
@@ -22,22 +24,31 @@ COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
     "filter_content", "beta", "mode", "floor", "share", "arm", "stage", "context_id", "past_event",
 )  # fmt: skip
-QUERY = """SELECT r.id, r.time, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
-    r.filter, f.content, r.deferred, r.share, r.arm, r.stage, s.places, s.time
+QUERY = f"""SELECT r.id, {SEEN}, r.person, r.history, r.items, r.propensities, r.policy, r.beta, r.mode, r.floor,
+    r.filter, f.content, r.share, r.arm, r.stage, s.places
 FROM requests r LEFT JOIN shown s ON s.request = r.id LEFT JOIN filters f ON f.digest = r.filter
-WHERE r.rotation = ? ORDER BY COALESCE(s.time, r.time), r.id"""
-ANSWERS = """SELECT f.request, f.item, f.event, f.reward, f.time FROM feedback f JOIN requests r ON r.id = f.request
-WHERE f.rotation = ? ORDER BY f.time, f.id"""
-
+WHERE r.rotation = ? ORDER BY 2, r.id"""
+ANSWERS = """SELECT f.id, f.request, f.item, f.event, f.reward, f.time, COALESCE(f.arrived, f.time)
+FROM feedback f JOIN requests r ON r.id = f.request WHERE f.rotation = ? ORDER BY f.time, f.id"""
+STRANGERS = """SELECT f.id, f.request, w.request IS NOT NULL
+FROM feedback f LEFT JOIN requests r ON r.id = f.request LEFT JOIN withdrawn w ON w.request = f.request
+WHERE f.rotation = ? AND r.id IS NULL"""
+EARLIER = "SELECT COALESCE(MAX(upto), 0) FROM rotations WHERE number < ?"
+USED, LATE, UNSEEN, SET_ASIDE, WITHDRAWN, UNKNOWN = FATES = (
+    "used", "late", "unseen", "set aside", "withdrawn", "unknown"
+)  # fmt: skip
 
 MOST_PLACES = 32_000  # rows of one history that a place's number can count
+Counted = dict[Any, list[tuple[str, float]]]  # events and rewards by item
 Past = list[tuple[Any, str]]  # items, and what came of them
 
 
 class JoinConfig(Settings):
     """How answers become rewards."""
 
-    window: float = Field(3600.0, gt=0, description="seconds after a list within which an answer counts")
+    window: float = Field(
+        3600.0, gt=0, description="seconds after a list within which an answer counts, by the server's clock"
+    )
     rewards: str = Field(DEFAULT, description="the reward of each event, where an answer states none")
     default: float = Field(0.0, description="reward of a shown item without feedback")
     aggregation: Literal["max", "sum", "first", "last"] = Field(
@@ -89,46 +100,106 @@ class Worth:
         return f"{self.set_aside.total():,} answers were set aside: {listed}{more}"
 
 
-def joined(database: Database, worth: Worth, config: JoinConfig, *, rotation: int) -> Iterator[dict[str, Any]]:
-    """Events of the requests and answers that a rotation has claimed, each list after the very history it was sent.
+class Answer(NamedTuple):
+    """One answer to one list."""
 
-    Where that history is what a person's rows hold already, and perhaps more, only what is more becomes rows before the
-    list: `context`, which no policy chose. Else all of it does, under a `context_id` of its own: a client may send what
-    was bought elsewhere, only what was clicked, or only the latest. A file needs no other file: in each of them a
-    person's first list brings its whole history.
+    id: str
+    item: Any
+    event: str
+    stated: float | None
+    time: int  # as the client says
+    arrived: int  # by the server's clock
+
+
+@dataclass
+class Joined:
+    """Events of the lists and answers that a rotation has claimed, and what became of each answer.
+
+    An answer is **used** where it arrived within the window of a list that was seen, by the server's clock. `grace`
+    milliseconds later it may arrive if it happened within the window, as the client says; with `late` it always counts.
+    Else it is **late** (of a list that has left the log before, too), **unseen** (of a place or a list that nobody
+    saw), **set aside** (no known reward), or its list is **withdrawn**, or **unknown**.
     """
-    answers: dict[str, list[tuple[Any, str, float, int]]] = {}
-    for request, item, event, stated, time in database.stream(ANSWERS, (rotation,)):
-        if (reward := worth.of(event, stated)) is not None:
-            answers.setdefault(request, []).append((json.loads(item), event, reward, time))
-    before: dict[str, tuple[str, Past]] = {}  # each person's history so far, and its name
-    for row in database.rows(QUERY, (rotation,)):
-        (request, made, person, history, items, propensities, policy, beta, mode, floor, item_filter, content, deferred,
-         share, arm, stage, places, seen) = row  # fmt: skip
-        if deferred and places is None:
-            continue  # built is not seen
-        items, policy = json.loads(items), law(policy, beta, floor)
-        shown = len(items) if places is None else places
-        at = made if seen is None else seen
-        sequence, past = request if person is None else person, [(item, event) for item, event in json.loads(history)]
-        if content is not None:
-            item_filter, content = _filter(content, past)
-        name, rows = before.get(sequence, ("", []))
-        if not name or rows != past[: len(rows)]:
-            name, rows = request, []
-        new = past[len(rows) :][-MOST_PLACES:]
-        for number, (item, event) in enumerate(new):
-            yield _context(sequence, item, event, at, policy, request, number - len(new), name)
-        mine = [answer for answer in answers.get(request, ()) if answer[3] <= at + config.window_ms]
-        became: Past = []
-        for position, (item, propensity) in enumerate(zip(items[:shown], json.loads(propensities), strict=False)):
-            event, reward = aggregate(((e, r) for i, e, r, _ in mine if i == item), config)
-            became.append((item, event))
-            values = (sequence, item, event, at, reward, propensity, policy, request, position, item_filter,
-                      content if position == 0 else None, beta, mode, floor, share, arm, stage, name, None)  # fmt: skip
-            yield dict(zip(COLUMNS, values, strict=True))
-        if person is not None:
-            before[person] = name, [*past, *became]
+
+    database: Database
+    worth: Worth
+    config: JoinConfig
+    rotation: int
+    grace: int = 0
+    late: bool = False
+    fates: dict[str, str] = field(default_factory=dict)  # of answers by id, once `events` has ended; others are used
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """Rows, each list after the very history it was sent.
+
+        Where that history is what a person's rows hold already, and perhaps more, only what is more becomes rows before
+        the list: `context`, which no policy chose. Else all of it does, under a `context_id` of its own: a client may
+        send what was bought elsewhere, only what was clicked, or only the latest. A file needs no other file: in each
+        of them a person's first list brings its whole history.
+        """
+        self._strangers()
+        answers: dict[str, list[Answer]] = {}
+        for id, request, item, *rest in self.database.stream(ANSWERS, (self.rotation,)):
+            answers.setdefault(request, []).append(Answer(id, json.loads(item), *rest))
+        before: dict[str, tuple[str, Past]] = {}  # each person's history so far, and its name
+        for row in self.database.rows(QUERY, (self.rotation,)):
+            (request, seen, person, history, items, propensities, policy, beta, mode, floor, item_filter, content,
+             share, arm, stage, places) = row  # fmt: skip
+            mine = answers.pop(request, [])
+            if seen is None:
+                self.fates |= {answer.id: UNSEEN for answer in mine}
+                continue  # built is not seen
+            items, policy = json.loads(items), law(policy, beta, floor)
+            items = items if places is None else items[:places]
+            counted = self._counted(mine, items, seen)
+            sequence, past = (
+                request if person is None else person,
+                [(item, event) for item, event in json.loads(history)],
+            )
+            if content is not None:
+                item_filter, content = _filter(content, past)
+            name, rows = before.get(sequence, ("", []))
+            if not name or rows != past[: len(rows)]:
+                name, rows = request, []
+            new = past[len(rows) :][-MOST_PLACES:]
+            for number, (item, event) in enumerate(new):
+                yield _context(sequence, item, event, seen, policy, request, number - len(new), name)
+            became: Past = []
+            for position, (item, propensity) in enumerate(zip(items, json.loads(propensities), strict=False)):
+                event, reward = aggregate(counted.get(item, ()), self.config)
+                became.append((item, event))
+                once = content if position == 0 else None
+                values = (sequence, item, event, seen, reward, propensity, policy, request, position, item_filter,
+                          once, beta, mode, floor, share, arm, stage, name, None)  # fmt: skip
+                yield dict(zip(COLUMNS, values, strict=True))
+            if person is not None:
+                before[person] = name, [*past, *became]
+
+    def _counted(
+        self, answers: Sequence[Answer], items: Sequence[Any], seen: int
+    ) -> dict[Any, list[tuple[str, float]]]:
+        """Events and rewards of a list's answers by item, those that count; what becomes of the others is noted."""
+        counted: dict[Any, list[tuple[str, float]]] = {}
+        ends = seen + self.config.window_ms
+        for answer in answers:
+            soon = answer.arrived <= ends or (answer.arrived <= ends + self.grace and answer.time <= ends)
+            if answer.item not in items:
+                self.fates[answer.id] = UNSEEN
+            elif not (soon or self.late):
+                self.fates[answer.id] = LATE
+            elif (reward := self.worth.of(answer.event, answer.stated)) is None:
+                self.fates[answer.id] = SET_ASIDE
+            else:
+                counted.setdefault(answer.item, []).append((answer.event, reward))
+        return counted
+
+    def _strangers(self) -> None:
+        """Note what becomes of answers to lists that are not in the log."""
+        (upto,) = self.database.rows(EARLIER, (self.rotation,))[0]
+        for id, request, withdrawn in self.database.stream(STRANGERS, (self.rotation,)):
+            made = time_of(request)
+            gone = made is not None and made < upto  # an earlier rotation has moved it
+            self.fates[id] = WITHDRAWN if withdrawn else LATE if gone else UNKNOWN
 
 
 def law(policy: str, beta: float | None, floor: float) -> str:

@@ -11,18 +11,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from localpolicy.errors import LocalPolicyError
+from localpolicy.runtime.full_disk import has_no_room
 from localpolicy.serving.database import Database
-from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown, now
+from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
 
 STUCK = 30.0  # seconds after which a transaction is given up: nothing may wait behind a server that hangs
 GROUP = 512  # records of one transaction at most
@@ -47,7 +50,14 @@ INSERT_FEEDBACK = (
 )
 ERASED = "SELECT 1 FROM erased WHERE digest = ?"
 INSERT_ERASED = "INSERT INTO erased VALUES (?) ON CONFLICT DO NOTHING"
-INSERT_TOUCH = "INSERT INTO about VALUES ('touched', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+INSERT_WITHDRAWN = (
+    "INSERT INTO withdrawn SELECT id, time FROM requests WHERE id = ? AND rotation IS NULL ON CONFLICT DO NOTHING"
+)
+DELETE_WITHDRAWN = "DELETE FROM requests WHERE id = ? AND rotation IS NULL"
+# When a list was seen, by the server's clock: when it was made, or, if it was deferred, when the first report came.
+SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
+FIND = f"""SELECT r.items, r.time, COALESCE({SEEN}, r.time) FROM requests r LEFT JOIN shown s ON s.request = r.id
+WHERE r.id = ? AND r.rotation IS NULL"""
 INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
@@ -112,10 +122,24 @@ def _arrived(record: Shown | Feedback) -> int:
     return record.time if record.arrived is None else record.arrived
 
 
-Found = tuple[Sequence[Any], int] | None  # a request's items, and when it was made
+class Kept(NamedTuple):
+    """What the log has of a list."""
+
+    items: list[Any]
+    made: int
+    seen: int  # or made, as long as nothing was said of it: its window begins here
 
 
-Work = Request | Callable[[Database], Any]  # a list to write down, or anything else to be done in the transaction
+Found = Kept | None
+
+
+class Withdrawal(NamedTuple):
+    """A list that nobody was given."""
+
+    request: str
+
+
+Work = Request | Withdrawal | Callable[[Database], Any]  # a list to write down, or to withdraw, or anything else
 Answer = Future[Any] | asyncio.Future[Any]
 
 
@@ -130,6 +154,7 @@ class Log:
         self._waiting: queue.SimpleQueue[tuple[Work, Answer] | None] = queue.SimpleQueue()
         self._database = Database(address, create=True)  # raises here, where the caller can be told
         self.key = bytes.fromhex(self._database.about("key"))  # of the ids of requests
+        self._withdrawn: list[str] = []  # lists to be withdrawn, and perhaps not yet written down as such
         self._began: float | None = None  # when the transaction at work began
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
@@ -143,15 +168,45 @@ class Log:
         """A future: the `Found` of a request that was made, unless a rotation has it already."""
 
         def look(database: Database) -> Found:
-            rows = database.rows("SELECT items, time FROM requests WHERE id = ? AND rotation IS NULL", (request,))
-            return (json.loads(rows[0][0]), rows[0][1]) if rows else None
+            rows = database.rows(FIND, (request,))
+            return Kept(json.loads(rows[0][0]), *rows[0][1:]) if rows else None
 
         return self._ask(look)
 
-    def touch(self) -> Any:
-        """A future, done once something was written: a log that can only be read is not ready."""
-        when = str(now())
-        return self._ask(lambda database: database.execute(INSERT_TOUCH, (when,)) and None)
+    @property
+    def shared(self) -> bool:
+        """Whether other servers write it too, so that it is no disk of this machine."""
+        return self._database.postgres
+
+    def check_disk(self) -> None:
+        """Raise where this machine's disk would not take a record; nothing is written."""
+        path = Path(self.address)
+        if has_no_room(path):
+            raise LogError(f"the disk of {path} is full.")
+        if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
+            raise LogError(f"{path} cannot be written.")
+
+    def look(self) -> Any:
+        """A future, done once the log was read."""
+        return self._ask(lambda database: database.rows("SELECT 1") and None)
+
+    def rotated(self) -> Any:
+        """A future: how many answers rotations have moved, by what became of them."""
+
+        def add_up(database: Database) -> Counter[str]:
+            total: Counter[str] = Counter()
+            for (counts,) in database.rows("SELECT answers FROM rotations WHERE answers IS NOT NULL"):
+                total.update(json.loads(counts))
+            return total
+
+        return self._ask(add_up)
+
+    def withdraw(self, request: str) -> None:
+        """Nobody was given this list: it is no longer in the log, whether it was written or is still to be.
+
+        Jobs are done in order, so it comes after the list; where the log takes nothing now, with what it takes next.
+        """
+        self._waiting.put((Withdrawal(request), Future()))
 
     def _ask(self, work: Work) -> Answer:
         try:
@@ -188,20 +243,33 @@ class Log:
 
     def _write(self, asked: list[tuple[Work, Answer]]) -> None:
         self._began = time.monotonic()
+        self._withdrawn += [work.request for work, _ in asked if isinstance(work, Withdrawal)]
+        answers = [answer for _, answer in asked]
         results: list[Any]
         try:
             if self._database.broken:
                 self._database.reconnect()
             with self._database.transaction():
+                # Another process may have had the log for long: who gave up meanwhile was told that nothing is written.
+                asked = [job for job in asked if not job[1].cancelled()]
                 write_requests(self._database, [work for work, _ in asked if isinstance(work, Request)])
-                results = [isinstance(work, Request) or work(self._database) for work, _ in asked]
+                done = {answer: self._do(work) for work, answer in asked}
+                for request in self._withdrawn:
+                    self._database.execute(INSERT_WITHDRAWN, (request,))
+                    self._database.execute(DELETE_WITHDRAWN, (request,))
+            results = [done.get(answer) for answer in answers]
         except Exception as error:  # whatever failed, the record must not be acknowledged
-            results = [LogError(f"the log could not be written ({error}).") for _ in asked]
+            results = [LogError(f"the log could not be written ({error}).") for _ in answers]
         else:
+            self._withdrawn.clear()
             self.records, self.transactions = self.records + len(asked), self.transactions + 1
         finally:
             self._began = None
-        _tell([answer for _, answer in asked], results)
+        _tell(answers, results)
+
+    def _do(self, work: Work) -> Any:
+        """One job, of those that are done one by one."""
+        return True if isinstance(work, Request | Withdrawal) else work(self._database)
 
 
 def _tell(answers: Sequence[Answer], results: Sequence[Any]) -> None:

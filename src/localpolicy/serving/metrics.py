@@ -21,6 +21,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lists": ("lists made", ("arm", "mode", "policy")),
     "model_failures": ("lists that the policy could not make, so that the fallback did", ()),
+    "withdrawn": ("lists that nobody was given, since they could not be written down in time", ()),
     "shadow": ("questions that a candidate answered unseen", ("outcome",)),
     "shown": ("reports of what was seen", ()),
     "feedback": ("answers stored", ("late",)),
@@ -42,6 +43,8 @@ class Metrics:
         self._seconds = Histogram("seconds", "time to make a list and write it down", buckets=BUCKETS, **where)
         self._refused = Gauge("export_refused", "a new export was refused, the old one goes on",
                               multiprocess_mode="livemax", **where)  # fmt: skip
+        self._rotated = Gauge("rotated_answers", "answers that rotations have moved, by what became of them", ("fate",),
+                              multiprocess_mode="livemax", **where)  # fmt: skip
         self._known: dict[str, float] = {}
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
@@ -59,6 +62,11 @@ class Metrics:
             self._counters[name].inc(total - self._known.get(name, 0.0))
             self._known[name] = total
         self._refused.set(float(refused))
+
+    def rotated(self, answers: Mapping[str, int]) -> None:
+        """What became of the answers that rotations have moved."""
+        for fate, count in answers.items():
+            self._rotated.labels(fate=fate).set(count)
 
     def text(self) -> str:
         """Everything, of all workers."""

@@ -1,9 +1,10 @@
 """The log's older part, moved to Parquet files that `lpi prepare events` reads.
 
-A rotation first claims its rows: in one transaction that no other writer joins, lists whose window is over and the
-answers to them get the rotation's number. What comes later carries no number: it waits in the log, marked as late. The
-claimed rows are then joined and written to whole files, and leave the database in the transaction that writes down the
-file's digest. After a kill at any moment the next rotation finishes the one that was begun, with the same rows: nothing
+A rotation first claims its rows: in one transaction that no other writer joins, lists whose window is over get the
+rotation's number, and so do the answers to them and those to lists that have left the log before. What comes later
+carries no number: it waits in the log for the next rotation, marked as late. The claimed rows are then joined and
+written to whole files, and leave the database in the transaction that writes down the file's digest and what became of
+every answer. After a kill at any moment the next rotation finishes the one that was begun, with the same rows: nothing
 is lost, and nothing is written twice. Two rotations at once do not happen: the second is refused.
 """
 
@@ -11,7 +12,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,7 +25,8 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, Worth, joined
+from localpolicy.serving.join import FATES, USED, JoinConfig, Joined, Worth
+from localpolicy.serving.log import dumps
 from localpolicy.serving.records import now
 from localpolicy.serving.units import keep_evidence
 
@@ -43,8 +47,35 @@ RAW = {
 }  # fmt: skip
 RAW_FEEDBACK = {
     "a.id": pa.string(), "a.request": pa.string(), "r.person": pa.string(), "a.item": pa.string(),
-    "a.event": pa.string(), "a.reward": pa.float64(), "a.time": pa.int64(),
+    "a.event": pa.string(), "a.reward": pa.float64(), "a.time": pa.int64(), "a.arrived": pa.int64(),
 }  # fmt: skip
+FATE = "fate"  # what became of an answer (see `Joined`), in a column beside it
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What was moved: files of events, and how many answers met which fate."""
+
+    files: list[Path]
+    answers: Counter[str]
+
+    def said(self) -> str:
+        """In words."""
+        lines = [f"wrote {file}" for file in self.files]
+        if total := self.answers.total():
+            parts = ", ".join(f"{count:,} {FATE_WORDS[fate]}" for fate in FATES if (count := self.answers[fate]))
+            lines.append(f"{total:,} answers: {parts}")
+        return "\n".join(lines) or "nothing to rotate: no list's window is over"
+
+
+FATE_WORDS = {
+    "used": "used",
+    "late": "late (after their list's window)",
+    "unseen": "to lists or places that nobody saw",
+    "set aside": "set aside (no known reward)",
+    "withdrawn": "to withdrawn lists",
+    "unknown": "to lists that the log does not know",
+}
 
 
 def rotate(
@@ -54,58 +85,81 @@ def rotate(
     config: JoinConfig | None = None,
     upto: int | None = None,
     grace: float = 0.0,
+    late: bool = False,
 ) -> list[Path]:
-    """Move requests whose window is over (or those before `upto`, in milliseconds) to Parquet; the files written.
+    """Move requests whose window is over (or those seen before `upto`, in milliseconds) to Parquet; the files written.
 
-    `grace` seconds longer they wait for answers that happened within the window and arrive after it.
+    `grace` seconds longer they wait for answers that happened within the window and arrive after it. With `late`
+    answers count whenever they came, as long as their list has not left the log.
     """
+    return move(log, out=out, config=config, upto=upto, grace=grace, late=late).files
+
+
+def move(
+    log: Path | str,
+    *,
+    out: Path | str,
+    config: JoinConfig | None = None,
+    upto: int | None = None,
+    grace: float = 0.0,
+    late: bool = False,
+) -> Rotation:
+    """`rotate`, and what became of every answer that was moved."""
     config, out = config or JoinConfig(), Path(out)
-    end = now() - config.window_ms - round(grace * 1000) if upto is None else upto
+    wait = round(grace * 1000)
+    end = now() - config.window_ms - wait if upto is None else upto
     database = Database(log)
+    moved = Rotation([], Counter())
     try:
         with database.told(), database.only_mover():
-            files = [_finish(database, out, config, *row) for row in database.rows(UNFINISHED)]
-            if claimed := _claim(database, end, config):
-                files.append(_finish(database, out, config, *claimed))
-        return [file for file in files if file is not None]
+            for claim in (lambda: database.rows(UNFINISHED), lambda: _claim(database, end)):
+                for number, name in claim():
+                    joined = Joined(database, Worth(config), config, number, grace=wait, late=late)
+                    moved.files.extend(_finish(joined, out, name, moved.answers))
+        return moved
     finally:
         database.close()
 
 
-# Answers that came too late stay in the log, unless this rotation's window is longer than the service's.
-CLAIM_ANSWERS = """UPDATE feedback SET rotation = ? WHERE request IN (SELECT id FROM requests WHERE rotation = ?)
-AND (late = 0 OR time <= (SELECT COALESCE(s.time, r.time) + ? FROM requests r LEFT JOIN shown s ON s.request = r.id
-                          WHERE r.id = feedback.request))"""
+SETTLED = """rotation IS NULL AND time < ? AND NOT EXISTS (SELECT 1 FROM shown s
+    WHERE s.request = requests.id AND requests.deferred = 1 AND COALESCE(s.arrived, s.time) >= ?)"""
+CLAIM_ANSWERS = """UPDATE feedback SET rotation = ? WHERE rotation IS NULL
+AND request IN (SELECT id FROM requests WHERE rotation = ?)"""
+STRANGERS = "rotation IS NULL AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = feedback.request)"
 UNFINISHED = "SELECT number, file FROM rotations WHERE sha256 IS NULL ORDER BY number"
 
 
-def _claim(database: Database, upto: int, config: JoinConfig) -> tuple[int, str] | None:
-    """Give the rows to be moved a rotation's number; None where there are none. No border below: clocks step back."""
+def _claim(database: Database, upto: int) -> list[tuple[int, str]]:
+    """Give the rows to be moved a rotation's number; none where there are none. No border below: clocks step back."""
     with database.transaction(alone=True):
-        first = database.rows("SELECT MIN(time) FROM requests WHERE time < ? AND rotation IS NULL", (upto,))[0][0]
-        if first is None:
-            return None
+        first = database.rows(f"SELECT MIN(time) FROM requests WHERE {SETTLED}", (upto, upto))[0][0]
+        strangers = database.rows(f"SELECT 1 FROM feedback WHERE {STRANGERS} LIMIT 1")
+        if first is None and not strangers:
+            return []
         number = database.rows("SELECT COALESCE(MAX(number), 0) + 1 FROM rotations")[0][0]
-        name = f"events-{max(first, 0):013d}-{upto:013d}-{secrets.token_hex(4)}.parquet"  # nobody else's in that folder
-        database.execute("INSERT INTO rotations VALUES (?, ?, ?, NULL, NULL)", (number, upto, name))
-        database.execute("UPDATE requests SET rotation = ? WHERE time < ? AND rotation IS NULL", (number, upto))
-        database.execute(CLAIM_ANSWERS, (number, number, config.window_ms))
-    return number, name
+        since = max(upto if first is None else first, 0)
+        name = f"events-{since:013d}-{upto:013d}-{secrets.token_hex(4)}.parquet"  # nobody else's in that folder
+        database.execute("INSERT INTO rotations (number, upto, file) VALUES (?, ?, ?)", (number, upto, name))
+        database.execute(f"UPDATE requests SET rotation = ? WHERE {SETTLED}", (number, upto, upto))
+        database.execute(CLAIM_ANSWERS, (number, number))
+        database.execute(f"UPDATE feedback SET rotation = ? WHERE {STRANGERS}", (number,))
+    return [(number, name)]
 
 
-def _finish(database: Database, out: Path, config: JoinConfig, number: int, name: str) -> Path | None:
+def _finish(joined: Joined, out: Path, name: str, told: Counter[str]) -> list[Path]:
     """Write what was claimed, then let it go; the file, where there are events to write."""
-    path = out / name
-    worth = Worth(config)
-    rows = _write(path, joined(database, worth, config, rotation=number))
-    if worth.set_aside:
-        LOG.warning("%s; as they came they are in %s", worth.said(), out / FEEDBACK)
+    path, number, database = out / name, joined.rotation, joined.database
+    rows = _write(path, joined.events())
+    if joined.worth.set_aside:
+        LOG.warning("%s; as they came they are in %s", joined.worth.said(), out / FEEDBACK)
     lists = ("FROM requests r LEFT JOIN filters f ON f.digest = r.filter WHERE r.rotation = ? ORDER BY time, id",
              (number,))  # fmt: skip
-    _write_raw(out / REQUESTS / name.replace("events", "requests"), database, RAW, *lists)
-    answers = ("FROM feedback a JOIN requests r ON r.id = a.request WHERE a.rotation = ? ORDER BY a.time, a.id",
-               (number,))  # fmt: skip
-    _write_raw(out / FEEDBACK / name.replace("events", "feedback"), database, RAW_FEEDBACK, *answers)
+    _write_raw(out / REQUESTS / name.replace("events", "requests"), RAW, _selected(database, RAW, *lists))
+    answers = _selected(database, RAW_FEEDBACK, "FROM feedback a LEFT JOIN requests r ON r.id = a.request "
+                        "WHERE a.rotation = ? ORDER BY a.time, a.id", (number,))  # fmt: skip
+    fates: Counter[str] = Counter()
+    _write_raw(out / FEEDBACK / name.replace("events", "feedback"), {**RAW_FEEDBACK, FATE: pa.string()},
+               _with_fates(answers, joined.fates, fates))  # fmt: skip
     digest = sha256(path) if rows else ""
     with database.transaction(alone=True):
         keep_evidence(database, number)
@@ -115,8 +169,22 @@ def _finish(database: Database, out: Path, config: JoinConfig, number: int, name
         database.execute(f"UPDATE feedback SET late = 1 WHERE late = 0 AND request IN {moved}", (number,))
         database.execute("DELETE FROM requests WHERE rotation = ?", (number,))
         database.drop_unused_filters()
-        database.execute("UPDATE rotations SET rows = ?, sha256 = ? WHERE number = ?", (rows, digest, number))
-    return path if rows else None
+        database.execute("UPDATE rotations SET rows = ?, sha256 = ?, answers = ? WHERE number = ?",
+                         (rows, digest, dumps(fates), number))  # fmt: skip
+    told.update(fates)
+    return [path] if rows else []
+
+
+def _selected(database: Database, kinds: Mapping[str, Any], source: str, values: Sequence[Any]) -> Iterator[Any]:
+    return database.stream(f"SELECT {', '.join(kinds)} {source}", values)
+
+
+def _with_fates(answers: Iterator[Any], fates: Mapping[str, str], told: Counter[str]) -> Iterator[Any]:
+    """Answers as they came, with what became of each; counted by the way."""
+    for answer in answers:
+        fate = fates.get(answer[0], USED)
+        told[fate] += 1
+        yield (*answer, fate)
 
 
 def _write(path: Path, events: Iterator[dict[str, Any]]) -> int:
@@ -137,9 +205,8 @@ def _write(path: Path, events: Iterator[dict[str, Any]]) -> int:
     return count
 
 
-def _write_raw(path: Path, database: Database, kinds: Mapping[str, pa.DataType], source: str, values: Any) -> None:
+def _write_raw(path: Path, kinds: Mapping[str, pa.DataType], rows: Iterator[Any]) -> None:
     """Rows as they were logged: lists for audits, answers because only one of several counts in the events."""
-    rows = database.stream(f"SELECT {', '.join(kinds)} {source}", values)
     schema = pa.schema([(name.split(".")[-1], kind) for name, kind in kinds.items()])
     with whole_file(path) as partial, pq.ParquetWriter(partial, schema) as writer:
         while block := list(_some(rows)):

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StrictStr, create_model
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Strict,
+    StrictBool,
+    StrictStr,
+    create_model,
+)
 
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.recommender import SMALLEST_BETA
@@ -31,6 +41,7 @@ def _whole(value: Any) -> Any:
 
 
 Whole = Annotated[int, BeforeValidator(_whole)]
+Real = Annotated[float, Strict()]  # whole ones too; neither texts nor true and false
 Text = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_TEXT), AfterValidator(_writable)]
 Number = Annotated[Whole, Field(ge=-LARGEST_ID - 1, le=LARGEST_ID)]
 Item = Number | Text
@@ -69,7 +80,7 @@ class Recommend(Body):
     exclude: Ids = Field([], description="these may not be shown")
     exclude_seen: StrictBool = Field(False, description="nor what the history holds")
     exclude_last: Whole = Field(0, ge=0, description="nor the last so many items of the history; 1: what is seen now")
-    beta: float | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
+    beta: Real | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
     names: StrictBool = Field(False, description="also say what the items are called")
@@ -138,7 +149,7 @@ class ShownReport(Body):
 
     request: Text
     places: Whole | None = Field(None, ge=0, le=10_000, description="how many, from the top; default: all")
-    time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
+    time: Moment | None = Field(None, description="milliseconds since 1970, within the list's life; default: now")
 
 
 class FeedbackReport(Body):
@@ -148,8 +159,8 @@ class FeedbackReport(Body):
     request: Text
     item: Item
     event: Text
-    reward: float | None = Field(None, ge=-1e9, le=1e9, description="default: what the reward map says of the event")
-    time: Moment | None = Field(None, description="milliseconds since 1970; default: now")
+    reward: Real | None = Field(None, ge=-1e9, le=1e9, description="default: what the reward map says of the event")
+    time: Moment | None = Field(None, description="milliseconds since 1970, within the list's life; default: now")
 
 
 class Stored(BaseModel):
@@ -163,7 +174,7 @@ class PreviewRequest(Body):
     """A question for μ̂'s list and the dial's, side by side. Nothing of it is logged."""
 
     history: History
-    beta: float = Field(ge=SMALLEST_BETA)
+    beta: Real = Field(ge=SMALLEST_BETA)
     k: Whole = Field(10, ge=1)
 
 
@@ -211,6 +222,12 @@ class Health(BaseModel):
     """ok."""
 
     status: str
+
+
+class Readiness(Health):
+    """Lists can be made, and where they are written down: on this server's own disk, or in a shared database."""
+
+    log: str = Field(description="'own disk', 'shared database', or that the shared database does not answer")
 
 
 class Problem(BaseModel):

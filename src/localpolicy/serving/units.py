@@ -22,9 +22,8 @@ import numpy as np
 from localpolicy.serving.assignment import SHADOW
 from localpolicy.serving.database import Database
 from localpolicy.serving.join import JoinConfig, Worth, aggregate
+from localpolicy.serving.log import SEEN
 
-# A list counts as seen when it was made, or, if it was deferred, when the first report of it arrived.
-SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
 LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
     FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rollout = ?
 UNION ALL SELECT request, time, person, arm, stage, policy, mode, items, seen FROM evidence WHERE rollout = ?"""
