@@ -46,7 +46,7 @@ trials: setup  # the long counts of docs/results/reliability.md and serving.md: 
 	LPI_KILLS=50 LPI_KILLED_RECORDS=100000 $(BIN)/pytest -s tests/serving/test_live.py -k "acknowledged or rotating"
 	LPI_ROTATION_KILLS=20 LPI_ROTATED_LISTS=20000 $(BIN)/pytest -s tests/serving/test_rotation.py -k killed
 	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes
-	LPI_ROLLOUTS=200 $(BIN)/pytest -s tests/serving/test_rollout.py -k 'five_percent or equals'
+	$(BIN)/python benchmarks/rollout_rates.py --repeats 200
 	for run in 1 2 3 4 5; do $(PYTEST) -q || exit 1; done
 	$(BIN)/python tools/beside_load.py $(PYTEST) -q
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from rollout_rates import outcomes
 
 from localpolicy.serving.assignment import Assignment
 from localpolicy.serving.audit_findings import distribution
@@ -24,7 +25,6 @@ from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, new_id
 from localpolicy.serving.rollout import RolloutRules, judge, plan
-from localpolicy.serving.sequential import harm
 
 START, HOUR = 1_700_000_000_000, 3_600_000
 
@@ -92,7 +92,7 @@ def wrong_logs(repeats: int, *, seed: int = 0, lists: int = 1000, items: int = 4
 SECOND = {  # of lists that bring 1 with chance 0.3: the candidate's chance, what is promised, persons at 50 %
     "A/A": (0.3, "<= 5 %", 3_000),
     "the candidate earns nothing": (0.0, ">= 95 %", 3_000),
-    "the candidate earns 5 % less": (0.285, ">= 95 %", 100_000),
+    "the candidate earns 20 % less": (0.24, ">= 95 %", 20_000),
 }
 
 
@@ -155,34 +155,26 @@ def _visits(
     return at + HOUR
 
 
-def long_rollouts(repeats: int, *, seed: int = 0, visits: int = 1_000_000) -> Iterator[Row]:
-    """Shares of 1, 5, 25 and 50 %; the evidence is looked at after every visit, by the rules' level."""
-    rng = np.random.default_rng([4, seed])
-    shop = 0.2 * rng.poisson(0.9, 200_000) + rng.binomial(2, 0.12, 200_000)  # of a list of ten
-    p = np.repeat([0.01, 0.05, 0.25, 0.5], [visits // 20, visits // 5, visits // 4, visits // 4])
-    for largest in (5.0, 10.0):
-        level = -np.log(RolloutRules().reward_alpha)
-        for effect, promised in ((0.0, "<= 5 %"), (-0.05, ">= 95 %")):
-            times = 0
-            for _ in range(repeats):
-                arm = (rng.random(len(p)) < p).astype(float)
-                reward = np.minimum(rng.choice(shop, len(p)), 5.0) * (1 + effect * arm)
-                found = np.flatnonzero(harm(arm, p, reward, largest=largest) >= level)
-                times += bool(len(found)) and (effect == 0 or arm[: found[0]].sum() < 0.1 * visits)
-            world = f"{effect:+.0%}, {visits:,} visits, range 0 to {largest:g}" if effect else f"A/A, {visits:,} visits"
-            yield Row("alarm" + (" before a tenth saw it" if effect else ""), world, times, repeats, promised)
+def whole_rollouts(repeats: int, *, seed: int = 0) -> Iterator[Row]:
+    """Lists of ten, shares of 1, 5, 25, 50 and 100 %, by the default rules (see rollout_rates.py)."""
+    for truth, wanted, promised in ((0.0, "roll back", "<= 5 %"), (0.0, "done", ">= 95 %"),
+                                    (-0.1, "half", "<= 5 %"), (-0.3, "roll back", ">= 95 %")):  # fmt: skip
+        found = list(outcomes("lists", truth, repeats, seed=seed))
+        times = sum(one.decision == wanted or (wanted == "half" and one.stage in ("50", "100")) for one in found)
+        said = {"half": "reached half of the people", "roll back": "rolled back"}.get(wanted, wanted)
+        yield Row(f"rollout {said}", f"truly {truth:+.0%}, lists of ten", times, repeats, promised)
 
 
 CELLS: dict[str, Callable[[int, int], Iterator[Row]]] = {  # repeats, seed
     "true logs": lambda repeats, seed: true_logs(10 * repeats, seed=seed),
     "wrong logs": lambda repeats, seed: wrong_logs(repeats, seed=seed),
     "second": lambda repeats, seed: second_rollouts(repeats, seed=seed),
-    "long": lambda repeats, seed: long_rollouts(max(1, repeats // 5), seed=seed),
+    "whole": lambda repeats, seed: whole_rollouts(max(1, repeats // 5), seed=seed),
 }
 
 
 def rows(repeats: int = 100, seed: int = 0) -> Iterator[Row]:
-    """All of them; long rollouts are repeated less often."""
+    """All of them; whole rollouts are repeated less often."""
     for cell in CELLS.values():
         yield from cell(repeats, seed)
 

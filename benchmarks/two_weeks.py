@@ -116,7 +116,7 @@ class Played(NamedTuple):
 class Shop:
     """The folder of one shop: its scripts, its log, and its clock."""
 
-    def __init__(self, folder: Path, *, training: str, stages: str, people: int, hold_above: float) -> None:
+    def __init__(self, folder: Path, *, training: str, stages: str, people: int, margin: float) -> None:
         self.folder, self.now = folder, START
         self.line = socket.socket(socket.AF_UNIX)
         self.line.bind(str(folder / "line"))
@@ -129,7 +129,7 @@ class Shop:
             **os.environ, "TRAINING": training, "REWARDS": REWARDS, "DAYS": "3", "PREPARATION": "--test 0.3",
             "ROTATION": "--grace 43200",
             "ROLLOUT": f"--stages {stages} --units {4 * people} --people {people} --places {PLACES} "
-            f"--set lists={people} --set hold_above={hold_above}",
+            f"--set lists={people} --margin {margin}",
         }  # fmt: skip
         self.requests: list[str] = []  # acknowledged
         self.answers: list[str] = []
@@ -311,7 +311,7 @@ def untrained(words: list[str]) -> list[str]:
 def two_weeks(
     folder: Path, *, days: int = 14, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
     drift: float = 0.12, epochs: int = 6, stages: str = "3,30,100", people: int | None = None, finds: float = 0.8,
-    hold_above: float = 1.0,
+    margin: float = 0.1,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Play them: one entry per day, and the accounts at the end."""
     from localpolicy.serving.export import export
@@ -320,7 +320,7 @@ def two_weeks(
     world = World(seed, drift=drift)
     objective = f"--objective lpi_cb --device cpu --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
     people = people or max(5, visits // 20)
-    shop = Shop(folder, training=objective, stages=stages, people=people, hold_above=hold_above)
+    shop = Shop(folder, training=objective, stages=stages, people=people, margin=margin)
     name = [f"2026-09-{22 + day:02d}" if day < 9 else f"2026-10-{day - 8:02d}" for day in range(days + 1)]
     organic(world, folder / "first.csv", name[0], sessions=2 * visits, seed=seed, finds=finds)
     shop.environment["TRAINING"] = objective.replace("lpi_cb", "mle")
@@ -390,41 +390,39 @@ def best_falls(worlds: int = 200, days: int = 14, *, drift: float) -> dict[str, 
     return {"of days": float(np.mean(falls)), "of two weeks, on some day": float(np.mean(np.any(falls, axis=1)))}
 
 
-def evidence(share: float, visitors: int, *, worth: tuple[float, float], repeats: int) -> Iterator[Any]:
-    """Of simulated first stages: who got the candidate, and the harm test's log wealth; `worth`: current, candidate."""
-    from localpolicy.serving.sequential import harm
+def first_stages(
+    share: float, visits: int, *, worth: tuple[float, float], looks: int = 6, repeats: int = 200
+) -> dict[str, list[float]]:
+    """How often a candidate is found to do harm, and leaves the first stage, by each look; `worth`: current, candidate.
 
-    rng = np.random.default_rng([0, 6])
+    The log has a day's visitors of the current policy.
+    """
+    from localpolicy.serving.decision import decide
+    from localpolicy.serving.past import Past
+    from localpolicy.serving.rollout import RolloutRules
+    from localpolicy.serving.units import Units
+
+    rng, stage = np.random.default_rng([0, 6]), f"{100 * share:g}"
+    rules, count = RolloutRules(places=PLACES), looks * visits
+
+    def brought(chance: np.ndarray) -> np.ndarray:
+        answers = np.where(rng.random((len(chance), PLACES)) < BUYS, 1.0, 0.2)
+        return np.asarray((answers * (rng.random((len(chance), PLACES)) < chance[:, None])).sum(1))
+
+    ends = {"harm": np.zeros(looks), "left": np.zeros(looks)}
     for _ in range(repeats):
-        arm = (rng.random(visitors) < share).astype(float)
-        chance = np.where(arm == 1, worth[1], worth[0])[:, None] / (PLACES * MEAN_REWARD)
-        brought = np.where(rng.random((visitors, PLACES)) < BUYS, 1.0, 0.2)
-        reward = (brought * (rng.random((visitors, PLACES)) < chance)).sum(1)
-        yield arm, harm(arm, np.full(visitors, share), reward, largest=float(PLACES), smallest=0.0)
-
-
-def found_at(share: float, visitors: int, *, worth: tuple[float, float], repeats: int) -> float:
-    """How often the rollout's test of harm finds a candidate among so many visitors."""
-    from localpolicy.serving.rollout import RolloutRules
-
-    level = -np.log(RolloutRules().reward_alpha)
-    found = [wealth.max() >= level for _, wealth in evidence(share, visitors, worth=worth, repeats=repeats)]
-    return float(np.mean(found))
-
-
-def passed(share: float, visits: int, *, worth: tuple[float, float], hold_above: float, looks: int = 6) -> list[float]:
-    """How often, of 200, a candidate leaves its first stage at each look, with 100 people and no alarm before."""
-    from localpolicy.serving.rollout import RolloutRules
-
-    rules, left = RolloutRules(), np.zeros(looks)
-    for arm, wealth in evidence(share, looks * visits, worth=worth, repeats=200):
-        for look, seen in enumerate(range(visits, looks * visits + 1, visits)):
-            if wealth[:seen].max() >= -np.log(rules.reward_alpha):
+        arm = (rng.random(count) < share).astype(float)
+        of = np.array(worth) / (PLACES * MEAN_REWARD)
+        past = Past.of(brought(np.full(3 * visits, of[0])), days=1.0, most=rules.range[1])
+        units = Units(arm, np.full(count, share), brought(of[arm.astype(int)]), np.zeros(count), np.ones(count),
+                      np.zeros(count), np.full(count, stage, object))  # fmt: skip
+        for look in range(looks):
+            seen = units.where(np.arange(count) < (look + 1) * visits)
+            said = decide(seen, rules, past, stage=stage, stages=[stage, "50"], shadow=(0, 0), at=rules.ripe_ms)
+            if said.decision != "hold":
+                ends["harm" if said.decision == "roll back" else "left"][look:] += 1
                 break
-            if arm[:seen].sum() >= rules.people and wealth[seen - 1] <= np.log(hold_above):
-                left[look] += 1
-                break
-    return [float(count / 200) for count in left]
+    return {name: [float(number / repeats) for number in counts] for name, counts in ends.items()}
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -448,13 +446,10 @@ def main(words: Sequence[str] | None = None) -> None:
         print(json.dumps({"the best list falls by over 2 %": best_falls(drift=given.drift)}))
         return
     if given.shares:
-        for share in (0.01, 0.02, 0.03, 0.05, 0.1):
-            rates = [found_at(share, parts * given.visits, worth=(0.86, 0.33), repeats=100) for parts in (1, 2, 3)]
-            print(json.dumps({"share": share, "found at the first, second, third look": rates}))
-        for worth in ((0.656, 0.307), (0.441, 0.294), (0.496, 0.374), (0.5, 0.5), (0.5, 0.55)):
-            for above in (1e9, 2.0, 1.0):
-                rates = passed(0.03, given.visits, worth=worth, hold_above=above)
-                print(json.dumps({"worth": worth, "hold_above": above, "left 3 % at each look": rates}))
+        for worth in ((0.86, 0.33), (0.5, 0.4), (0.5, 0.5), (0.5, 0.55)):
+            for share in (0.01, 0.03, 0.1):
+                found = first_stages(share, given.visits, worth=worth)
+                print(json.dumps({"worth": worth, "share": share, "by the first to sixth look": found}), flush=True)
         return
     with tempfile.TemporaryDirectory(prefix="lpi-two-weeks-") as scratch:
         folder = (given.keep or Path(scratch)).resolve()

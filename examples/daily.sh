@@ -83,7 +83,7 @@ case $log in
     fi
     [ -e "exports/$day" ] || lpi export "runs/$day" --out "exports/$day" || exit $?
     # shellcheck disable=SC2086
-    lpi rollout plan "exports/$day" --out rollout.json --rewards "$rewards" $rollout
+    lpi rollout plan "exports/$day" --out rollout.json --log "$log" --log events --rewards "$rewards" $rollout
     ;;
 *) ln -sfn "runs/$day" deployed ;;
 esac

@@ -3,7 +3,8 @@
 #
 #   examples/rollout.sh LOG                such as: examples/rollout.sh log.db
 #
-# Exit code 0: it advanced, or its candidate is served now; 3: it was rolled back; 5: wait; 2: something to fix.
+# Exit code 0: it advanced, or its candidate is served now; 3: it was rolled back; 4: the same, since neither harm nor
+# its absence could be proven; 5: wait; 2: something to fix.
 set -u
 [ -e rollout.json ] || exit 5  # nothing is rolled out
 lpi rollout judge rollout.json --log "$1" --json verdicts/rollout.json

@@ -142,11 +142,11 @@ def main(here: Path) -> list[float]:
         rewards.append(true_reward(lp.export(candidate.folder, out=exported), world))
         # The candidate meets half of the traffic first, and goes back by itself where it does harm.
         least = {"units": VISITS // 4, "people": VISITS // 16, "lists": VISITS // 16}
-        no_chance = {"alpha": 0.001, "hold_above": 1000}  # who is in which arm differs from trip to trip
-        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, **no_chance, **least)
+        wide = {"alpha": 0.001, "margin": 0.5}  # few shoppers, and who is in which arm differs from trip to trip
+        rules = RolloutRules(answers=ANSWERS, horizon=1, places=K, **wide, **least)
         plan(rollout, candidate=exported, stages=["50", "100"], rules=rules)
         with Shop(here, "--rollout", str(rollout)) as shop:
-            shop.visits(VISITS // 4, f"rollout-{number}")
+            shop.visits(VISITS // 2, f"rollout-{number}")
             time.sleep(rules.ripe_ms / 1000)  # shoppers answer at once; then nothing can change any more
             decision = judge(rollout, log=here / "log.db").decision
             assert decision == "advance", decision

@@ -21,6 +21,7 @@ TINY = {  # at a size that takes seconds
     "prepare.py": [],
     "promises.py": [["--repeats", "4", "--only", "single", "rare", "far"]],
     "processes.py": [["checkpoint", "--rounds", "1", "--millions", "1"]],
+    "rollout_rates.py": [["--repeats", "1", "--worlds", "lists", "--truths", "-0.6", "--margin", "0.5"]],
     "scale_model.py": [[]],
     "serving.py": [["lists", "--items", "300", "--repeats", "2"], ["export", "--items", "300", "--repeats", "2"]],
     "training.py": [["overhead", "--sequences", "512", "--items", "300"], ["million", "--items", "300"]],

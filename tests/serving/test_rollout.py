@@ -1,11 +1,9 @@
-"""Rollouts: harm is found early, nothing is blamed on an equal, and the file moves as the log says."""
+"""Rollouts: the file moves as the log says, by the evidence of one rollout, of persons whose reward is settled."""
 
 from __future__ import annotations
 
 import json
 import math
-import os
-from itertools import product
 
 import numpy as np
 import pytest
@@ -14,120 +12,16 @@ from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.serving import rollout as rollouts
 from localpolicy.serving.assignment import Assignment, hashed_position
 from localpolicy.serving.database import Database
-from localpolicy.serving.decision import RolloutRules, decide
 from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, Shadowed, new_id
-from localpolicy.serving.rollout import judge, plan, read_plan, roll_back
+from localpolicy.serving.rollout import RolloutRules, judge, plan, read_plan, roll_back
 from localpolicy.serving.rotate import rotate
-from localpolicy.serving.sequential import benefit, harm, ratio
-from localpolicy.serving.units import RolloutList, Units, units_of
+from localpolicy.serving.units import RolloutList, units_of
 
 START = 1_700_000_000_000
-RUNS = int(os.environ.get("LPI_ROLLOUTS", "6"))
-VISITS = 1_000_000  # of one rollout
-STAGES = ("1", "5", "25", "50", "100")
-SHARES = {stage: int(stage) / 100 for stage in STAGES}
-# Of each stage before the next; the last two take what is left.
-LENGTHS = {"1": 0.05, "5": 0.2, "25": 0.25, "50": 0.25}
-
-
-# ---------------------------------------------------------------------- the tests themselves
-
-
-@pytest.mark.parametrize("p", [0.01, 0.5, 0.9])
-def test_wealth_is_a_martingale_where_both_arms_are_equal(p):
-    """Over every outcome of three units with binary rewards, the expected wealth is exactly 1."""
-    q, total = 0.3, 0.0
-    for arms, rewards in product(product((0, 1), repeat=3), product((0.0, 1.0), repeat=3)):
-        chance = math.prod(p if arm else 1 - p for arm in arms) * math.prod(q if r else 1 - q for r in rewards)
-        total += chance * math.exp(harm(np.array(arms), np.full(3, p), np.array(rewards), largest=1.0)[-1])
-    assert total == pytest.approx(1)
-
-
-def expected_wealth(test, current: float, candidate: float, p: float = 0.3) -> float:
-    total = 0.0
-    for arms, rewards in product(product((0, 1), repeat=3), product((0.0, 2.0), repeat=3)):
-        chance = 1.0
-        for arm, reward in zip(arms, rewards, strict=True):
-            mean = candidate if arm else current
-            chance *= (p if arm else 1 - p) * (mean if reward else 1 - mean)
-        total += chance * math.exp(test(np.array(arms), np.full(3, p), np.array(rewards), largest=2.0)[-1])
-    return total
-
-
-def test_wealth_grows_only_against_what_is_true():
-    assert expected_wealth(harm, 0.5, 0.3) > 1 > expected_wealth(harm, 0.3, 0.5)
-    assert expected_wealth(benefit, 0.3, 0.5) > 1 > expected_wealth(benefit, 0.5, 0.3)
-
-
-def test_rewards_outside_the_range_are_no_question_for_the_test():
-    arm, p = np.array([0, 1, 1]), np.full(3, 0.5)
-    for wrong in (1.1, -0.1, math.nan):
-        with pytest.raises(ValueError, match="within"):
-            harm(arm, p, np.array([0.0, 0.5, wrong]), largest=1.0)
-    shifted = harm(arm, p, np.array([-2.0, 1.0, 3.0]), largest=3.0, smallest=-2.0)
-    assert shifted == pytest.approx(harm(arm, p, np.array([0.0, 0.6, 1.0]), largest=1.0))
-
-
-def test_the_ratio_of_the_arms_is_a_martingale_too():
-    share, n = 0.2, 6
-    total = sum(
-        math.comb(n, k) * share**k * (1 - share) ** (n - k) * math.exp(ratio(k, n - k, share)) for k in range(n + 1)
-    )
-    assert total == pytest.approx(1)
-    assert ratio(300, 700, 0.2) > 10 > 2 > ratio(200, 800, 0.2)
-    assert ratio(5, 0, 1.0) == 0 and ratio(5, 1, 1.0) == math.inf
-
-
-# ---------------------------------------------------------------------- whole rollouts, simulated
-
-
-def rewards_of_visits() -> np.ndarray:
-    """What a shop's visits bring: most nothing, some a click or two, a few a purchase; in [0, 5]."""
-    rng = np.random.default_rng(7)
-    clicks, purchases = rng.poisson(0.9, 200_000), rng.binomial(2, 0.12, 200_000)
-    return np.minimum(0.2 * clicks + 1.0 * purchases, 5.0)
-
-
-def roll(rng: np.random.Generator, visits: np.ndarray, effect: float) -> float | None:
-    """One rollout over all visits: the share of visits that had seen the candidate at the first alarm, if any.
-
-    Stages follow each other at fixed visits, and the evidence is watched after every single one.
-    """
-    ends = np.cumsum([LENGTHS[stage] for stage in STAGES[:-1]])
-    stage = np.searchsorted(ends, np.arange(VISITS) / VISITS, side="right")
-    p = np.array([SHARES[one] for one in STAGES])[stage]
-    p = p[p < 1]
-    arm = (rng.random(len(p)) < p).astype(float)
-    reward = rng.choice(visits, len(p)) * (1 + effect * arm)
-    rules = RolloutRules(largest_reward=5.0)
-    wealth = harm(arm, p, reward, largest=5.0)
-    alarm = np.flatnonzero(wealth >= -math.log(rules.reward_alpha))
-    counts = [(int(arm[p == q].sum()), int((p == q).sum()), float(q)) for q in np.unique(p)]
-    if sum(ratio(given, total - given, q) for given, total, q in counts) >= -math.log(rules.guardrail_alpha):
-        return 0.0
-    return float(arm[: alarm[0] + 1].sum()) / VISITS if len(alarm) else None
-
-
-def test_five_percent_less_is_rolled_back_before_a_tenth_saw_it():
-    """The full trial: LPI_ROLLOUTS=200."""
-    visits, rng = rewards_of_visits(), np.random.default_rng(0)
-    ends = [roll(rng, visits, -0.05) for _ in range(RUNS)]
-    caught = sum(share is not None and share < 0.1 for share in ends)
-    seen = np.median([1.0 if share is None else share for share in ends])
-    print(f"-5 %: {caught} of {RUNS} rolled back before 10 % of {VISITS:,} visits saw it; median {seen:.2%}")
-    assert caught >= 0.95 * RUNS - (0 if RUNS >= 100 else 1)
-
-
-def test_equals_raise_no_alarm():
-    visits, rng = rewards_of_visits(), np.random.default_rng(1)
-    ends = [roll(rng, visits, 0.0) for _ in range(RUNS)]
-    alarms = sum(share is not None for share in ends)
-    print(f"A/A: {alarms} false alarms in {RUNS}")
-    assert alarms <= max(0.05 * RUNS, 1)
 
 
 # ---------------------------------------------------------------------- from a log to a decision
@@ -154,7 +48,7 @@ def test_a_person_counts_once_in_each_stage():
 
 HOUR = 3_600_000
 RIPE = 2 * HOUR + 1  # horizon and window
-EASY = RolloutRules(units=200, people=50, lists=50, places=1)
+EASY = RolloutRules(units=200, people=50, lists=50, places=1, margin=0.5)
 
 
 def written(
@@ -278,7 +172,7 @@ def test_an_answer_counts_when_it_arrives(tmp_path):
     assert judge(path, log=log, at=START + RIPE + 20) == before
 
 
-@pytest.mark.parametrize("reward", [(1.0, 5.0), (-1.0, 1.0)])
+@pytest.mark.parametrize("reward", [(5.0, 1.0), (-1.0, 1.0), (1.0, -1.0)])
 def test_rewards_outside_the_range_stop_the_judgement(tmp_path, reward):
     path, log = tmp_path / "rollout.json", tmp_path / "log.db"
     rollout = plan(path, stages=["50", "100"], rules=EASY)
@@ -286,11 +180,22 @@ def test_rewards_outside_the_range_stop_the_judgement(tmp_path, reward):
     with pytest.raises(DataError, match=r"the plan says 0 to 1.*Plan a new rollout"):
         judge(path, log=log, at=START + RIPE + 300)
     assert read_plan(path)["stage"] == "50"
-    # The remedy: a plan with the range, and evidence of its own. Four times the reward, less often, is no harm.
-    wide = EASY.model_copy(update={"smallest_reward": min(*reward, 0.0), "largest_reward": max(reward)})
+    # The remedy: a plan with the range, and evidence of its own.
+    wide = EASY.model_copy(update={"smallest_reward": min(*reward, 0.0), "largest_reward": max(reward), "scale": 1.0})
     other = plan(tmp_path / "other.json", stages=["50", "100"], rules=wide)
-    written(log, other, persons=300, stage="50", share=0.5, reward=reward, effect=-0.1, seed=1)
-    assert judge(tmp_path / "other.json", log=log, at=START + RIPE + 300).decision == "advance"
+    written(log, other, persons=300, stage="50", share=0.5, reward=reward, seed=1)
+    found = judge(tmp_path / "other.json", log=log, at=START + RIPE + 300)
+    better = reward[1] > reward[0]
+    assert (found.decision == "roll back") is not better and (found.evidence["no harm"] > 3) is better
+
+
+def test_a_candidate_may_bring_more_than_anybody_thought(tmp_path):
+    """Five times the reward, less often, is no harm; only the current policy's rewards need a bound."""
+    path, log = tmp_path / "rollout.json", tmp_path / "log.db"
+    rollout = plan(path, stages=["50", "100"], rules=EASY)
+    written(log, rollout, persons=400, stage="50", share=0.5, reward=(1.0, 5.0), effect=-0.1)
+    found = judge(path, log=log, at=START + RIPE + 400)
+    assert found.decision == "advance" and found.reward["candidate"] > 1 > found.reward["current"]
 
 
 def test_the_range_follows_the_reward_map_and_the_length_of_lists():
@@ -305,8 +210,9 @@ def test_the_range_follows_the_reward_map_and_the_length_of_lists():
     assert rules(rewards="click=1", default=0.1, places=5).range == (0.1, 5), "a list of one brings less than five do"
     assert rules(rewards="skip=-1", default=-0.1, places=5).range == (-5, -0.1)
     assert RolloutRules(smallest_reward=-1, largest_reward=7).range == (-1, 7)
+    assert rules(aggregation="sum").range == (0, None)
     with pytest.raises(ConfigError, match="summed"):
-        _ = rules(aggregation="sum").range
+        _ = rules(aggregation="sum", rewards="click=1,skip=-1").range
     with pytest.raises(ConfigError, match="must be able"):
         _ = rules(rewards="click=0").range
 
@@ -408,34 +314,6 @@ def test_an_event_that_the_map_does_not_know_is_counted_and_set_aside(tmp_path):
     assert found.decision == "advance" and found.unknown_events == 1
 
 
-@pytest.mark.parametrize(("effect", "hold_above", "decision"), [(-0.05, 1.0, "hold"), (-0.05, 25.0, "advance"),
-                                                                (0.1, 1.0, "advance")])  # fmt: skip
-def test_what_looks_like_harm_gets_no_further_before_that_is_settled(effect, hold_above, decision, tmp_path):
-    """Enough people, and too little for an alarm."""
-    path, log = tmp_path / "rollout.json", tmp_path / "log.db"
-    rules = EASY.model_copy(update={"hold_above": hold_above})
-    rollout = plan(path, stages=["50", "100"], rules=rules)
-    written(log, rollout, persons=300, stage="50", share=0.5, effect=effect)
-    found = judge(path, log=log, at=START + RIPE + 300)
-    assert found.decision == decision, found.why
-    assert (math.exp(found.evidence["harm now"]) > 1) is (effect < 0) and found.evidence["harm"] < -math.log(0.04)
-    assert ("evidence that the candidate earns less" in found.why) is (decision == "hold")
-
-
-def test_doubt_that_later_people_take_away_holds_no_longer():
-    """The alarm remembers the largest evidence ever; what holds a stage is the evidence now."""
-    count, each = 400, np.arange(400)
-    arm = each % 2
-    reward = np.where(each < 60, 1.0 - arm, arm * 0.9)  # at first the candidate brings nothing, then nearly all
-    columns = (arm, np.full(count, 0.5), reward, np.zeros(count), np.ones(count), np.zeros(count))
-    rules = EASY.model_copy(update={"smallest_reward": 0.0, "largest_reward": 1.0, "alpha": 1e-9})
-    units = Units(*columns, np.full(count, "50"))
-    found = decide(units, rules, stage="50", stages=["50", "100"], shadow=(0, 0), at=rules.ripe_ms)
-    assert found.evidence["harm"] > 1 > 0 > found.evidence["harm now"] and found.decision == "advance"
-    early = decide(units.where(each < 60), rules, stage="50", stages=["50", "100"], shadow=(0, 0), at=rules.ripe_ms)
-    assert early.decision == "hold"
-
-
 def test_a_plan_whose_rewards_are_of_other_events_goes_no_further(tmp_path):
     """All rewards would be 0 in both arms: no harm could ever be seen."""
     path, log = tmp_path / "rollout.json", tmp_path / "log.db"
@@ -477,7 +355,7 @@ def test_everyone_keeps_their_arm_while_the_share_grows():
 
 
 def test_plans_that_make_no_sense(tmp_path):
-    for stages in (["5", "1"], ["1", "1"], ["101"], ["half"], []):
+    for stages in (["5", "1"], ["1", "1"], ["101"], ["half"], [], ["100"], ["shadow", "100"]):
         with pytest.raises(ConfigError, match="stage"):
             plan(tmp_path / "rollout.json", stages=stages)
     plan(tmp_path / "rollout.json")

@@ -23,7 +23,7 @@ from localpolicy.cli.log import audit, erase, rotate
 from localpolicy.cli.options import Verb, complete
 from localpolicy.cli.output import exit_on_closed_pipe, show_messages
 from localpolicy.cli.runs import distill, export, extend, register
-from localpolicy.cli.serve import plan, recommend, rollout, serve
+from localpolicy.cli.serve import plan, recommend, rollout, serve, size
 from localpolicy.cli.studies import PAPER, demo, loop, paper, sweep
 from localpolicy.cli.train import train
 from localpolicy.errors import LocalPolicyError, Stopped, bounded, nearest, on_command_line
@@ -37,7 +37,9 @@ VERBS: dict[str, Verb] = {
         serve, rotate, audit, erase, register, loop, verify,
     )
 }  # fmt: skip
-WITH_SETTINGS = {name: verb for name, verb in (VERBS | PAPER | {"plan": plan}).items() if hasattr(verb, "fields")}
+WITH_SETTINGS = {
+    name: verb for name, verb in (VERBS | PAPER | {"plan": plan, "size": size}).items() if hasattr(verb, "fields")
+}
 
 
 class Verbs(TyperGroup):

@@ -85,33 +85,89 @@ rollout = typer.Typer(
 )
 
 
-@rollout.command()
-@takes(
+PLANNED = (
     Fields("localpolicy.serving.join:JoinConfig", only=ANSWERS),
-    Fields("localpolicy.serving.decision:RolloutRules", only=("horizon", "places", "units", "people")),
+    Fields("localpolicy.serving.rollout_rules:RolloutRules", only=("margin", "horizon", "places", "units", "people")),
 )
+Stages = Annotated[str, typer.Option(help="the stages: shadow, then percentages of traffic")]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="change any other rule: key=value, as in unproven=hold; may be repeated"),
+]
+ALL_STAGES = "shadow,1,5,25,50,100"
+
+
+def _rules(given: dict[str, Any], changes: list[str] | None) -> Any:
+    """The rules that the options give."""
+    from localpolicy.serving.rollout import RolloutRules
+
+    answers = {name: given.pop(name) for name in ANSWERS if name in given}
+    return RolloutRules.parse({**given, "answers": answers}).with_changes(changes or ())
+
+
+def _names(stages: str) -> list[str]:
+    return [stage.strip() for stage in stages.split(",")]
+
+
+@rollout.command()
+@takes(*PLANNED)
+def size(
+    logs: Annotated[list[str], typer.Argument(help="the service's log, and folders of rotated days")],
+    stages: Stages = ALL_STAGES,
+    persons: Annotated[int | None, typer.Option(min=1, help="persons at hand (default: those of four weeks)")] = None,
+    set_: Rules = None,
+    json: Annotated[Path | None, typer.Option(help="also write the sizes as JSON to this file")] = None,
+    **given: Any,
+) -> None:
+    """Persons and days that a rollout needs, by the log of what is served now."""
+    from localpolicy.serving.rollout import size as run_it
+
+    found = run_it(logs, stages=_names(stages), rules=_rules(given, set_), persons=persons)
+    rows = [
+        (stage, "" if one.margin is None else f"{100 * one.margin:.3g} %", f"{one.persons:,}", f"{one.most:,}")
+        for stage, one in found.stages.items()
+    ]
+    rows.append(("all", "", f"{found.persons:,}", f"{found.most:,}"))
+    rows.append(("days", "", f"{found.days(found.persons):,.1f}", f"{found.days(found.most):,.1f}"))
+    show_table(
+        "a candidate that is no worse needs", ("stage", "loss ruled out", "persons, median", "in 19 of 20"), rows,
+        note=f"CV² of a person's reward {found.cv2:.2f}; {found.persons_a_day:,.0f} persons a day. With "
+        f"{found.at_hand:,} persons a loss of {100 * found.least_margin:.2g} % can be ruled out, none smaller.",
+    )  # fmt: skip
+    also_json(json, {**found.model_dump(), "persons": found.persons, "most": found.most,
+                     "days": found.days(found.persons), "most_days": found.days(found.most)})  # fmt: skip
+
+
+@rollout.command()
+@takes(*PLANNED)
 def plan(
     candidate: Annotated[Path, typer.Argument(help="the run or export to be tried")],
     out: Annotated[Path, typer.Option(help="the rollout's file, which 'lpi serve --rollout' follows")],
-    stages: Annotated[
-        str, typer.Option(help="the stages: shadow, then percentages of traffic")
-    ] = "shadow,1,5,25,50,100",
-    set_: Annotated[
+    log: Annotated[
         list[str] | None,
-        typer.Option("--set", help="change any other rule: key=value, as in largest_reward=5; may be repeated"),
+        typer.Option(help="the log of what is served now, or a folder of rotated days; may be repeated: how large its "
+                     "rewards are, and how they spread"),
     ] = None,
+    stages: Stages = ALL_STAGES,
+    set_: Rules = None,
     **given: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Write a rollout and the rules it will be judged by. One that is done or rolled back is put aside."""
-    from localpolicy.serving.rollout import RolloutRules
+    from localpolicy.serving.rollout import RolloutSize
     from localpolicy.serving.rollout import plan as run_it
 
-    answers = {name: given.pop(name) for name in ANSWERS if name in given}
-    rules = RolloutRules.parse({**given, "answers": answers}).with_changes(set_ or ())
-    written = run_it(out, candidate=candidate, stages=[stage.strip() for stage in stages.split(",")], rules=rules)
+    written = run_it(out, candidate=candidate, stages=_names(stages), rules=_rules(given, set_), logs=log or ())
     LOG.info(
         f"wrote {out}: candidate {written['candidate']['version']}, stages {', '.join(written['stages'])}; now "
         f"{written['stage']}"
+    )
+    if written["size"] is None:
+        LOG.info("how many persons it needs is not known without --log (or: lpi rollout size LOG)")
+        return
+    needed = RolloutSize.parse(written["size"])
+    LOG.info(
+        f"if the candidate is no worse, it takes {needed.persons:,} persons or {needed.days(needed.persons):,.1f} days "
+        f"(median; {needed.most:,} or {needed.days(needed.most):,.1f} in 19 of 20)"
     )
 
 
@@ -122,7 +178,7 @@ def judge(
     dry: Annotated[bool, typer.Option("--dry", help="only say what would be done")] = False,
     json: Annotated[Path | None, typer.Option(help="also write the judgement as JSON to this file")] = None,
 ) -> None:
-    """Judge the log so far: next stage or done (exit code 0), rolled back (3), or wait (5)."""
+    """Judge the log so far: next stage or done (exit code 0), rolled back (3), unproven (4), or wait (5)."""
     from localpolicy.serving.rollout import judge as run_it
 
     judgement = run_it(rollout, log=log, apply=not dry)

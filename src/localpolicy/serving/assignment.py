@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,17 @@ from localpolicy.errors import ConfigError
 
 SHADOW = "shadow"
 BACK = "rolled back"
+
+
+def share_of(stage: str) -> float:
+    """The share of traffic that gets the candidate in a stage."""
+    try:
+        share = 0.0 if stage == SHADOW else float(stage) / 100
+    except ValueError:
+        share = math.nan
+    if not 0 <= share <= 1:
+        raise ConfigError(f"a stage is 'shadow' or a percentage up to 100, got '{stage}'.")
+    return share
 
 
 def hashed_position(unit: str, salt: str) -> float:

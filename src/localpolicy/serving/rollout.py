@@ -1,8 +1,9 @@
 """`rollout`: a candidate serves a growing share of people in stages, and none at once where it does harm.
 
 The rollout is a small JSON file that `lpi serve --rollout` reads again and again. `plan` writes it: which candidate,
-which stages, and by which rules it will be judged. `judge` looks at the log and moves it: on to the next stage, back
-to serving none, or not at all (see `decision`). Judging more often costs nothing: the tests hold at any moment.
+which stages, by which rules it will be judged, and what the log's past says of the current policy's rewards; `size`
+says how many persons and days that takes. `judge` looks at the log and moves it: on to the next stage, back to serving
+none, or not at all (see `decision`). Judging more often costs nothing: the tests hold at any moment.
 
 Evidence belongs to one rollout and one version of its candidate. The tests accumulate over its stages; heads are
 counted per stage.
@@ -10,24 +11,31 @@ counted per stage.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import only_writer
-from localpolicy.serving.assignment import BACK, SHADOW
+from localpolicy.serving.assignment import BACK, SHADOW, share_of
 from localpolicy.serving.database import Database
-from localpolicy.serving.decision import CODES, RolloutRules, RolloutVerdict, decide
+from localpolicy.serving.decision import CODES, RolloutVerdict, decide
+from localpolicy.serving.past import Past, known, read_past
 from localpolicy.serving.records import new_id, now
+from localpolicy.serving.reward_tests import LEAST_REWARDED, level
+from localpolicy.serving.rollout_rules import RolloutRules
+from localpolicy.serving.sample_size import DAY_MS, RolloutSize, rollout_size
 from localpolicy.serving.units import Told, rollout_lists, units_of
 
-__all__ = ["RolloutRules", "RolloutVerdict", "judge", "plan", "read_plan", "roll_back"]  # lp.rollout
+__all__ = ["RolloutRules", "RolloutSize", "RolloutVerdict", "judge", "plan", "read_plan", "roll_back", "size"]
 
-FORMAT = 2
+FORMAT = 3
+FORMATS = (2, FORMAT)  # that can be ended and put aside
+AT_HAND_DAYS = 28  # whose persons are at hand, unless their number is stated
 STAGES = (SHADOW, "1", "5", "25", "50", "100")  # percent of traffic
 
 
@@ -38,22 +46,67 @@ def plan(
     stages: Sequence[str] = STAGES,
     salt: str | None = None,
     rules: RolloutRules | None = None,
+    logs: Sequence[Path | str] = (),
 ) -> dict[str, Any]:
-    """Write a rollout of a run or export that begins with its first stage. One that has ended is put aside."""
-    path, rules = Path(out), rules or RolloutRules()
-    shares = {stage: _share(stage) for stage in stages}
+    """Write a rollout of a run or export that begins with its first stage. One that has ended is put aside.
+
+    `logs`: of the current policy, databases and folders of rotated days.
+    """
+    path, rules, shares = Path(out), rules or RolloutRules(), _shares(stages)
+    past = read_past(logs, rules, at=now()) if logs else None
+    known(rules, past)  # an error now, not at the first look
+    with only_writer(path):
+        return _planned(path, candidate, shares, salt, rules, past)
+
+
+def size(
+    logs: Sequence[Path | str],
+    *,
+    stages: Sequence[str] = STAGES,
+    rules: RolloutRules | None = None,
+    persons: int | None = None,
+) -> RolloutSize:
+    """Persons and days that a rollout of a candidate that is no worse needs, by the current policy's log.
+
+    `persons` are at hand; None: those who come within four weeks.
+    """
+    rules = rules or RolloutRules()
+    return _size(read_past(logs, rules, at=now()), rules, _shares(stages), persons)
+
+
+def _size(past: Past, rules: RolloutRules, shares: dict[str, float], persons: int | None = None) -> RolloutSize:
+    cv2 = level(np.zeros(0), known(rules, past)).cv2
+    assert cv2 is not None  # the past has enough persons with a reward
+    return rollout_size(
+        cv2, {stage: (share, rules.margin_at(share)) for stage, share in shares.items()},
+        least={stage: rules.least_persons(share) for stage, share in shares.items()},
+        persons_a_day=past.persons_a_day, wait_days=rules.ripe_ms / DAY_MS,
+        at_hand=persons or AT_HAND_DAYS * past.persons_a_day,
+    )  # fmt: skip
+
+
+def _shares(stages: Sequence[str]) -> dict[str, float]:
+    """The share of each stage."""
+    shares = {stage: share_of(stage) for stage in stages}
     if list(shares.values()) != sorted(shares.values()) or len(shares) != len(stages) or not stages:
         raise ConfigError(f"stages must rise, as in {', '.join(STAGES)}; got {', '.join(stages)}.")
-    with only_writer(path):
-        return _planned(path, candidate, shares, salt, rules)
+    if 1.0 in shares.values() and not any(0 < share < 1 for share in shares.values()):
+        raise ConfigError("100 needs a stage between 0 and 100 before it, where both policies are seen side by side: "
+                          "else nothing shows that the candidate does no harm.")  # fmt: skip
+    return shares
 
 
 def _planned(
-    path: Path, candidate: Path | str | None, shares: dict[str, float], salt: str | None, rules: RolloutRules
+    path: Path,
+    candidate: Path | str | None,
+    shares: dict[str, float],
+    salt: str | None,
+    rules: RolloutRules,
+    past: Past | None,
 ) -> dict[str, Any]:
-    (low, high), stages = rules.range, list(shares)
+    stages = list(shares)
     if path.exists():
-        old = read_plan(path)
+        old = _read(path, FORMATS)
         if old["stage"] != BACK and not old["done"]:
             raise ConfigError(f"{path} holds a rollout that goes on (stage {old['stage']}). Judge it until it is done "
                               f"or rolled back, or end it now: lpi rollout back {path}.")  # fmt: skip
@@ -63,7 +116,8 @@ def _planned(
     content = {
         "format": FORMAT, "id": name, "candidate": None if candidate is None else _candidate(Path(candidate)),
         "salt": salt or name, "stages": stages, "stage": stages[0], "share": shares[stages[0]], "done": False,
-        "rules": {**rules.model_dump(), "smallest_reward": low, "largest_reward": high}, "since": moment,
+        "rules": rules.model_dump(), "past": None if past is None else past.model_dump(),
+        "size": None if past is None else _size(past, rules, shares).model_dump(), "since": moment,
         "history": [{"time": moment, "stage": stages[0], "why": "planned"}],
     }  # fmt: skip
     write_json(path, content)
@@ -79,21 +133,16 @@ def _candidate(path: Path) -> dict[str, str]:
     return {"export": str(folder), "version": read_export(folder)["version"]}
 
 
-def _share(stage: str) -> float:
-    try:
-        share = 0.0 if stage == SHADOW else float(stage) / 100
-    except ValueError:
-        share = math.nan
-    if not 0 <= share <= 1:
-        raise ConfigError(f"a stage is 'shadow' or a percentage up to 100, got '{stage}'.")
-    return share
-
-
 def read_plan(path: Path | str) -> dict[str, Any]:
     """A rollout's file."""
-    content = read_json(Path(path))
-    if not isinstance(content, dict) or content.get("format") != FORMAT or "stages" not in content:
-        raise RunError(f"{path} is not a rollout of this version. Move it away; then 'lpi rollout plan' makes one.")
+    return _read(Path(path), (FORMAT,))
+
+
+def _read(path: Path, formats: Sequence[int]) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict) or content.get("format") not in formats or "stages" not in content:
+        raise RunError(f"{path} is not a rollout of this version. End it if it is one of an earlier version (lpi "
+                       "rollout back), or move it away; then 'lpi rollout plan' makes one.")  # fmt: skip
     return content
 
 
@@ -110,22 +159,28 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
     rollout = read_plan(path)
     stage, stages = rollout["stage"], rollout["stages"]
     if stage == BACK:
-        return RolloutVerdict(decision="roll back", stage=stage, why=rollout["history"][-1]["why"])
+        last = rollout["history"][-1]
+        return RolloutVerdict(decision=last.get("decision", "roll back"), stage=stage, why=last["why"])
     rules, moment = RolloutRules.parse(rollout["rules"]), now() if at is None else at
-    shares = {name: _share(name) for name in stages}
-    lists, shadow, told = _read(log, rollout, rules)
+    past = None if rollout["past"] is None else Past.parse(rollout["past"])
+    shares = _shares(stages)
+    lists, shadow, told = _lists_of(log, rollout, rules)
     units = units_of(lists, shares, horizon_ms=rules.horizon_ms)
-    verdict = decide(units, rules, stage=stage, stages=stages, shadow=shadow, at=moment)
+    verdict = decide(units, rules, past, stage=stage, stages=stages, shadow=shadow, at=moment)
     verdict = verdict.model_copy(update={"unknown_events": told.set_aside})
-    if CODES[verdict.decision] == 0 and not rollout["done"] and told.set_aside > told.known:
+    blind = told.set_aside > max(told.known, 0 if CODES[verdict.decision] == 0 else LEAST_REWARDED)
+    if blind and verdict.decision != "roll back" and not rollout["done"]:
         raise DataError(
             f"{told.set_aside:,} of {told.set_aside + told.known:,} answers are of no event that this plan has a "
             f"reward for ({rules.answers.rewards}): harm would not be seen, so it goes no further. End it (lpi "
             "rollout back), and plan it with the --rewards of your events."
         )
-    if apply and verdict.decision != "hold" and not (verdict.decision == "done" and rollout["done"]):
-        new = {"roll back": BACK, "done": stage}.get(verdict.decision) or stages[stages.index(stage) + 1]
-        entry = {"time": moment, "stage": new, "why": verdict.why, "evidence": verdict.evidence}
+    stays = verdict.decision == "hold" or (verdict.decision == "unproven" and rules.unproven == "hold")
+    if apply and not stays and not (verdict.decision == "done" and rollout["done"]):
+        new = {"roll back": BACK, "unproven": BACK, "done": stage}.get(verdict.decision)
+        new = new or stages[stages.index(stage) + 1]
+        entry = {"time": moment, "stage": new, "decision": verdict.decision, "why": verdict.why,
+                 "evidence": verdict.evidence}  # fmt: skip
         changed = {"stage": new, "share": 0.0 if new == BACK else shares[new], "done": verdict.decision == "done"}
         if changed["done"]:  # everyone gets the candidate until something else is put into the place of these
             changed["replaces"] = sorted(
@@ -138,7 +193,7 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
 def roll_back(path: Path | str, *, why: str) -> None:
     """End a rollout by hand: the candidate serves no one any more, whatever the log says."""
     with only_writer(Path(path)):
-        rollout = read_plan(path)
+        rollout = _read(Path(path), FORMATS)
         if rollout["stage"] == BACK or rollout["done"]:
             raise ConfigError(f"{path} holds no rollout that goes on: it is {'done' if rollout['done'] else BACK}.")
         entry = {"time": now(), "stage": BACK, "why": why}
@@ -146,7 +201,7 @@ def roll_back(path: Path | str, *, why: str) -> None:
         write_json(Path(path), {**rollout, "stage": BACK, "share": 0.0, "history": history})
 
 
-def _read(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tuple[list[Any], tuple[int, int], Told]:
+def _lists_of(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tuple[list[Any], tuple[int, int], Told]:
     """This rollout's lists, its shadow answers with failures, and how many answers count."""
     database = Database(log)
     try:

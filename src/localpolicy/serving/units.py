@@ -27,7 +27,11 @@ from localpolicy.serving.log import SEEN
 LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
     FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rollout = ?
 UNION ALL SELECT request, time, person, arm, stage, policy, mode, items, seen FROM evidence WHERE rollout = ?"""
+# The latest lists of the log that no candidate made.
+PAST_LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
+    FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.arm <> 'candidate' ORDER BY r.time DESC LIMIT ?"""
 ANSWER = "f.id, f.request, f.item, f.event, f.reward, COALESCE(f.arrived, f.time), f.time"
+PAST_ANSWERS = f"SELECT {ANSWER} FROM feedback f JOIN ({PAST_LISTS}) l ON l.id = f.request"
 ANSWERS = " UNION ALL ".join(
     f"SELECT {ANSWER} FROM {answers} f JOIN {lists} l ON l.{key} = f.request WHERE l.rollout = ?"
     for answers, lists, key in (
@@ -65,32 +69,42 @@ class Units(NamedTuple):
 
 
 @dataclass
-class _Unit:
+class Visit:
+    """A person's lists of one stage."""
+
     first: int
     arm: str
     stage: str
-    fallback: bool
+    fallback: bool  # of the first list
     rewards: list[float] = field(default_factory=list)
+
+    @property
+    def reward(self) -> float:
+        """The mean of the lists."""
+        return float(np.mean(self.rewards))
+
+
+def visits(lists: Iterable[RolloutList], *, horizon_ms: int) -> list[tuple[str, Visit]]:
+    """Each person's lists of a stage within the horizon after the first, in the order of those; lists by time."""
+    found: dict[tuple[str, str], Visit] = {}
+    for row in lists:
+        mine = found.setdefault((row.person, row.stage), Visit(row.time, row.arm, row.stage, row.mode == "fallback"))
+        if row.time - mine.first <= horizon_ms:
+            mine.rewards.append(row.reward)
+    return sorted(((person, mine) for (person, _), mine in found.items()), key=lambda keyed: keyed[1].first)
 
 
 def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horizon_ms: int) -> Units:
     """Units out of a rollout's lists, in order of time."""
-    units: dict[tuple[str, str], _Unit] = {}
-    for row in lists:
-        if row.stage not in shares or row.stage == SHADOW:
-            continue
-        unit = units.setdefault((row.person, row.stage), _Unit(row.time, row.arm, row.stage, row.mode == "fallback"))
-        if row.time - unit.first <= horizon_ms:
-            unit.rewards.append(row.reward)
+    tested = (row for row in lists if row.stage in shares and row.stage != SHADOW)
     kept: list[tuple[float, float, float, float, int, int, str]] = []
     before: dict[str, float] = {}  # the largest share at which a person had the current policy; 1: had the candidate
-    for (person, _), unit in sorted(units.items(), key=lambda keyed: keyed[1].first):
+    for person, unit in visits(tested, horizon_ms=horizon_ms):
         share, known = shares[unit.stage], before.get(person, 0.0)
         candidate = unit.arm == "candidate"
         if known < 1 and share > known:
             p = (share - known) / (1 - known)
-            mean = float(np.mean(unit.rewards))
-            kept.append((candidate, p, mean, unit.fallback, len(unit.rewards), unit.first, unit.stage))
+            kept.append((candidate, p, unit.reward, unit.fallback, len(unit.rewards), unit.first, unit.stage))
         before[person] = 1.0 if candidate else max(known, share)
     columns: Sequence[Any] = list(zip(*kept, strict=True)) or [()] * 7
     kinds = (np.float64,) * 4 + (np.int64,) * 2 + (object,)
@@ -106,14 +120,26 @@ class Told(NamedTuple):
 
 def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], Told]:
     """A rollout's lists in order of time, rotated or not; and how many of its answers count."""
+    return _lists(database.rows(LISTS, (rollout,) * 2), database.stream(ANSWERS, (rollout,) * 3), config)
+
+
+def past_lists(database: Database, config: JoinConfig, *, most: int) -> list[RolloutList]:
+    """The latest lists in the log that no candidate made, in order of time."""
+    return _lists(database.rows(PAST_LISTS, (most,)), database.stream(PAST_ANSWERS, (most,)), config)[0]
+
+
+def _lists(
+    rows: Iterable[tuple[Any, ...]], told: Iterable[tuple[Any, ...]], config: JoinConfig
+) -> tuple[list[RolloutList], Told]:
+    """Lists with what their answers brought."""
     worth = Worth(config)
     answers: dict[str, dict[str, tuple[int, str, str, float, int]]] = {}
-    for name, request, item, event, stated, arrived, time in database.stream(ANSWERS, (rollout,) * 3):
+    for name, request, item, event, stated, arrived, time in told:
         if (reward := worth.of(event, stated)) is None:
             continue
         answers.setdefault(request, {}).setdefault(name, (time, item, event, reward, arrived))
     lists = []
-    for request, time, person, arm, stage, policy, mode, items, seen in database.rows(LISTS, (rollout,) * 2):
+    for request, time, person, arm, stage, policy, mode, items, seen in rows:
         closes = time + config.window_ms
         if seen is None or seen > closes:
             continue  # built is not seen
@@ -124,8 +150,8 @@ def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple
         total = sum(aggregate(mine, config)[1] for mine in by_item.values())
         total += config.default * (len(json.loads(items)) - len(by_item))
         lists.append(RolloutList(request if person is None else person, time, arm, stage, policy, mode, total))
-    told = Told(sum(map(len, answers.values())), worth.set_aside.total())
-    return sorted(lists, key=lambda made: made.time), told
+    counted = Told(sum(map(len, answers.values())), worth.set_aside.total())
+    return sorted(lists, key=lambda made: made.time), counted
 
 
 def keep_evidence(database: Database, rotation: int) -> None:
