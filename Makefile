@@ -2,11 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-EXTRAS ?= dev,report,sweep,track,serve
+EXTRAS ?= dev,report,sweep,rank,track,serve
 comma  := ,
 empty  :=
 # What users install: the lock, the bill of materials, the licences and the audit cover all of them.
-FOR_USERS := report spark serve excel sweep track mlflow trace
+FOR_USERS := report spark serve excel sweep rank track mlflow trace
 
 TOOLS  := .tools/bin
 

@@ -46,6 +46,9 @@ _HOMES = {
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.plackett_luce": ("rerank",),
+    "localpolicy.ranker.improve": ("Improvement", "improve"),
+    "localpolicy.ranker.layer": ("Layer",),
+    "localpolicy.ranker.rules": ("Rules",),
     "localpolicy.report.demo": ("demo",),
     "localpolicy.serving.doctor": ("doctor",),
     "localpolicy.report.paper": ("paper",),
@@ -69,7 +72,10 @@ _HOMES = {
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 # These serve: neither torch nor pyarrow.
-_ALONE = ("localpolicy.plackett_luce", "localpolicy.serving.recommender", "localpolicy.serving.service")
+_ALONE = (
+    "localpolicy.plackett_luce", "localpolicy.ranker.layer", "localpolicy.ranker.rules",
+    "localpolicy.serving.recommender", "localpolicy.serving.service",
+)  # fmt: skip
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
@@ -103,6 +109,10 @@ if TYPE_CHECKING:
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.plackett_luce import rerank as rerank
+    from localpolicy.ranker.improve import Improvement as Improvement
+    from localpolicy.ranker.improve import improve as improve
+    from localpolicy.ranker.layer import Layer as Layer
+    from localpolicy.ranker.rules import Rules as Rules
     from localpolicy.report.demo import demo as demo
     from localpolicy.report.paper import paper as paper
     from localpolicy.runs.config import Config as Config

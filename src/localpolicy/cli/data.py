@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 
 
 def simulate(
-    world: Annotated[str, typer.Argument(help="bandit, store, yoochoose, retailrocket or netflix")],
+    world: Annotated[str, typer.Argument(help="bandit, store, ranker, yoochoose, retailrocket or netflix")],
     out: Annotated[Path, typer.Option(help="folder to write")],
     sequences: Annotated[int | None, typer.Option(help="sequences to simulate (default: the world's own)")] = None,
     items: Annotated[int | None, typer.Option(help="size of the catalogue (default: the world's own)")] = None,

@@ -22,6 +22,7 @@ from localpolicy.cli.go import go
 from localpolicy.cli.log import audit, erase, rotate
 from localpolicy.cli.options import Verb, complete
 from localpolicy.cli.output import exit_on_closed_pipe, show_messages
+from localpolicy.cli.ranker import improve
 from localpolicy.cli.runs import distill, export, extend, register
 from localpolicy.cli.serve import plan, recommend, rollout, serve, size
 from localpolicy.cli.studies import PAPER, demo, loop, paper, sweep
@@ -34,7 +35,7 @@ VERBS: dict[str, Verb] = {
     verb.__name__: verb
     for verb in (
         demo, go, doctor, simulate, prepare, train, evaluate, compare, gate, sweep, distill, extend, recommend, export,
-        serve, rotate, audit, erase, register, loop, verify,
+        improve, serve, rotate, audit, erase, register, loop, verify,
     )
 }  # fmt: skip
 WITH_SETTINGS = {

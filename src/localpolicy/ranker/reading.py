@@ -39,6 +39,11 @@ def read_requests(
     if isinstance(requests, RequestLog):
         return requests
     table, label = read_table(requests, "a log of requests")
+    answers, named = (None, "") if outcomes is None else read_table(outcomes, "outcomes")
+    there = [*table.column_names, *([] if answers is None else answers.column_names)]
+    for ours, theirs in (columns or {}).items():
+        if theirs not in there:
+            raise DataError(f"no column '{theirs}' for '{ours}' in {label}{nearest(theirs, there)}")
     table = _renamed(table, columns or {}, label)
     if "request" not in table.column_names:
         raise DataError(f"{label} has no column 'request' (columns: {', '.join(table.column_names)}). Map it: "
@@ -48,8 +53,7 @@ def read_requests(
         raise DataError(f"{label} has neither 'candidates' (a list per request) nor 'item' (a row per candidate); "
                         f"columns: {', '.join(table.column_names)}.")  # fmt: skip
     found = _flat(table, label) if flat else _listed(table, label)
-    if outcomes is not None:
-        answers, named = read_table(outcomes, "outcomes")
+    if answers is not None:
         found = _answered(found, _renamed(answers, columns or {}, named), named)
     if items is not None:
         found = _described(found, *read_table(items, "an item table"))

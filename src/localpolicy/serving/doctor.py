@@ -28,6 +28,7 @@ EXTRAS = {  # those for users, as pyproject.toml has them
     "serve": ("fastapi", "uvicorn", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "psycopg", "prometheus-client"),
     "excel": ("python-calamine",),
     "sweep": ("optuna",),
+    "rank": ("lightgbm",),
     "track": ("tensorboard",),
     "mlflow": ("mlflow",),
     "trace": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),

@@ -10,6 +10,7 @@ from typing import Any
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.runtime.folders import whole_folder
 from localpolicy.simulation.events import PURCHASE, Progress, World
+from localpolicy.simulation.foreign_ranker import RankerConfig, write_ranker
 from localpolicy.simulation.logs import write_log
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.simulation.raw import RETAILROCKET, YOOCHOOSE, write_retailrocket, write_yoochoose
@@ -20,9 +21,17 @@ RAW: dict[str, tuple[Any, Callable[..., dict[str, int]]]] = {
     "yoochoose": (YOOCHOOSE, write_yoochoose),
     "retailrocket": (RETAILROCKET, write_retailrocket),
     "netflix": (NetflixConfig(), write_netflix),
+    "ranker": (RankerConfig(), write_ranker),
 }
 # Raw files are as large as the originals only where that is asked for.
-SEQUENCES = {"bandit": 50_000, "store": 10_000, "yoochoose": 100_000, "retailrocket": 100_000, "netflix": 5_000}
+SEQUENCES = {
+    "bandit": 50_000,
+    "store": 10_000,
+    "yoochoose": 100_000,
+    "retailrocket": 100_000,
+    "netflix": 5_000,
+    "ranker": 20_000,
+}
 
 
 @dataclass(frozen=True)

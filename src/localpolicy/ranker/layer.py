@@ -1,0 +1,238 @@
+"""The layer on a ranker: π ∝ μ exp(Σ w Â / β) · boosts, drawn in the user's own process or behind `/v1/rerank`.
+
+    layer.json      law, β, the critics' columns, what was measured
+    <event>/…       each critic's file
+
+At β = ∞ it is the ranker's own declared law. Serving needs numpy, and LightGBM where its trees are the critic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from localpolicy.errors import ConfigError, DataError, RunError, nearest, shown
+from localpolicy.plackett_luce import Ranked, best, check_places, draw, law
+from localpolicy.ranker.critic import CRITICS, Critic
+from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen
+from localpolicy.ranker.rules import Openings, Rules, draw_under, openings
+from localpolicy.runtime.files import read_sealed, sha256
+
+FILE = "layer.json"
+FORMAT, READS = 1, (1,)
+TEMPERATURE = 0.1  # of standardised scores, where the log's lists were not drawn: costs about 1 % of the clicks
+
+
+@dataclass(frozen=True)
+class Reranked:
+    """A list of a layer."""
+
+    items: list[Any]
+    propensities: list[float]  # of each place, given those above
+    request: str
+    policy: str
+    page: int
+    record: dict[str, Any]  # of the log of requests
+
+    def json(self) -> dict[str, Any]:
+        """As the service answers."""
+        return {name: getattr(self, name) for name in ("request", "items", "propensities", "policy", "page")}
+
+
+class Layer:
+    """A run of `lp.improve`, ready to rank."""
+
+    def __init__(
+        self,
+        run: Path | str,
+        *,
+        beta: float | None = None,
+        temperature: float | None = None,
+        rules: Rules | None = None,
+        shadow: bool = False,
+    ) -> None:
+        """`beta` instead of the chosen one (inf: the ranker's declared law); `shadow` shows the ranker's own order."""
+        self.folder = Path(run)
+        about = read_sealed(self.folder / FILE)
+        if not isinstance(about, dict) or about.get("format") not in READS:
+            raise RunError(f"{self.folder} is no layer that this version reads; make it with 'lpi improve'.")
+        self.about = about
+        self.law: dict[str, Any] = about["law"]
+        chosen = about["beta"]
+        self.beta = beta if beta is not None else math.inf if chosen is None else float(chosen)
+        if not self.beta > 0:
+            raise ConfigError(f"beta must be greater than 0, got {self.beta}; inf is the ranker's own law.")
+        self.temperature = temperature
+        self.rules = rules or Rules()
+        self.shadow = shadow
+        self.encoder = Encoder([Coding.of(one) for one in about["columns"]])
+        self._check_weights(self.rules.weights)
+
+    @cached_property
+    def critics(self) -> dict[str, Critic]:
+        """By event."""
+        found = {}
+        for event, one in self.about["critics"].items():
+            folder = self.folder / one["folder"]
+            kind = CRITICS[one["name"]]
+            path = folder / kind.FILE
+            if not path.is_file() or sha256(path) != one["sha256"]:
+                raise RunError(f"{path} is missing or was altered (its digest differs). Bring it back, or train again.")
+            found[event] = kind.load(folder, self.encoder.codings, one["places"])
+        return found
+
+    @cached_property
+    def version(self) -> str:
+        """Of what it does: the run's files, β and τ."""
+        parts = (self.about["manifest_sha256"], repr(self.beta), repr(self.temperature), self.rules.model_dump_json())
+        return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
+
+    def rerank(
+        self,
+        candidates: Any,
+        k: int,
+        *,
+        person: str | None = None,
+        context: Mapping[str, Any] | None = None,
+        rules: Rules | None = None,
+        resting: Sequence[Any] = (),
+        page: int = 1,
+        request: str | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Reranked:
+        """A list of k of the candidates: dicts with `item`, `score` and columns, or a dict of such columns.
+
+        `resting` are items that this person saw within the rules' hours. Page 2 needs the `request` of page 1 and the
+        same candidates: it goes on with the same draw.
+        """
+        columns = as_columns(candidates)
+        rules = self.rules if rules is None else rules
+        if page > 1 and request is None:
+            raise ConfigError("page 2 continues a draw: send the request that page 1 answered with.")
+        # The request's id is the seed of its draw: so page 2 draws the same list again, and goes on.
+        request = request or (uuid4().hex if rng is None else rng.bytes(16).hex())
+        own_rng = np.random.default_rng(
+            int.from_bytes(hashlib.sha256(f"{self.version}|{request}".encode()).digest()[:16])
+        )
+        items = [str(item) for item in columns["item"]]
+        logits = self.logits(columns, context or {}, rules.weights)
+        if page < 1:
+            raise ConfigError(f"page must be at least 1, got {page}.")
+        ranked = self._ranked(logits, columns, items, k * page, rules, [str(item) for item in resting], own_rng)
+        here = slice(k * (page - 1), k * page)
+        own = [columns["item"][position] for position in best(self._own(columns), k * page)[here]]
+        drawn = [columns["item"][position] for position in ranked.order[here]]
+        record = {
+            "request": request, "person": person, "policy": self.version, "page": page,
+            "candidates": list(columns["item"]), "scores": [float(one) for one in self._own(columns)],
+            "probabilities": _softmax(logits), "shown": own if self.shadow else drawn,
+            "propensities": ranked.propensities[here].tolist(), **(context or {}),
+        } | ({"would_show": drawn} if self.shadow else {})  # fmt: skip
+        return Reranked(own if self.shadow else drawn, [1.0] * k if self.shadow else record["propensities"], request,
+                        self.version, page, record)  # fmt: skip
+
+    def logits(
+        self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
+    ) -> np.ndarray:
+        """Of the law at the first place, without rules."""
+        logits = self.declared(columns)
+        return logits if math.isinf(self.beta) else logits + self.advantage(columns, context, weights) / self.beta
+
+    def declared(self, columns: Mapping[str, Any]) -> np.ndarray:
+        """The ranker's own law."""
+        own = self._own(columns)
+        if self.law["kind"] == "probabilities":
+            probability = np.asarray(columns["probability"], np.float64)
+            if not ((probability >= 0) & np.isfinite(probability)).all() or abs(probability.sum() - 1) > 1e-3:
+                raise DataError("probabilities of all candidates must be 0 or more and sum to 1.")
+            with np.errstate(divide="ignore"):
+                return np.asarray(np.log(probability))
+        known = self.law["kind"] == "scores" and self.law["temperature"] is not None
+        temperature = self.temperature or (self.law["temperature"] if known else TEMPERATURE)
+        return law(own, temperature=temperature, standardise=self.law["standardise"] if known else True)
+
+    def advantage(
+        self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
+    ) -> np.ndarray:
+        """Σ w Â: log-odds at the first place, centred within the request."""
+        self._check_weights(weights)
+        own = self._own(columns)
+        seen = {**columns, SCORE: (own - own.mean()) / (own.std() or 1.0)}
+        codes, numbers = self.encoder.of_request(seen, context)
+        first = Seen(codes, numbers, np.zeros(len(own), np.int64))
+        worth = {event: one["weight"] for event, one in self.about["critics"].items()} | dict(weights)
+        found = sum(
+            (worth[event] * critic.log_odds(first) for event, critic in self.critics.items()), np.zeros(len(own))
+        )
+        return np.asarray(found - found.mean())
+
+    def _own(self, columns: Mapping[str, Any]) -> np.ndarray:
+        if SCORE in columns:
+            return np.asarray(columns[SCORE], np.float64)
+        return np.asarray(np.log(np.maximum(np.asarray(columns["probability"], np.float64), 1e-12)))
+
+    def _ranked(
+        self,
+        logits: np.ndarray,
+        columns: Mapping[str, Any],
+        items: list[str],
+        k: int,
+        rules: Rules,
+        resting: list[str],
+        rng: np.random.Generator,
+    ) -> Ranked:
+        check_places(k, 0, len(logits))
+        if rules.model_copy(update={"weights": {}}) == Rules() and not resting:
+            return (
+                draw(logits, k, rng=rng) if np.isfinite(logits).all() else draw_under(Openings(logits, {}), k, rng=rng)
+            )
+        return draw_under(openings(logits, k, rules, items, columns, resting), k, rng=rng)
+
+    def _check_weights(self, weights: Mapping[str, float]) -> None:
+        for event in weights:
+            if event not in self.about["critics"]:
+                raise ConfigError(f"weights: no critic of '{event}'{nearest(event, self.about['critics'])}")
+
+
+def as_columns(candidates: Any) -> dict[str, Any]:
+    """Candidates as columns of one length, or an error that names what is wrong."""
+    if isinstance(candidates, Mapping):
+        columns = {str(name): values for name, values in candidates.items()}
+    else:
+        rows = list(candidates)
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+    if "item" not in columns or not len(columns["item"]):
+        raise DataError("candidates must name their 'item', and there must be one at least.")
+    if not {"score", "probability"} & set(columns):
+        raise DataError("candidates need a 'score' or a 'probability' each.")
+    size = len(columns["item"])
+    for name, values in columns.items():
+        if len(values) != size:
+            raise DataError(f"{size} candidates have {len(values)} of '{name}': expected one each.")
+    if len(set(map(str, columns["item"]))) < size:
+        seen: set[str] = set()
+        twice = next(item for item in map(str, columns["item"]) if item in seen or seen.add(item))  # type: ignore[func-returns-value]
+        raise DataError(f"candidate {shown(twice)} is named twice.")
+    for name in {"score", "probability"} & set(columns):
+        try:
+            columns[name] = np.array(columns[name], np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"every candidate needs a '{name}' that is a number.") from None
+        if not np.isfinite(columns[name]).all():
+            where = int(np.flatnonzero(~np.isfinite(columns[name]))[0])
+            raise DataError(f"the {name} of {shown(columns['item'][where])} is not a finite number. Leave it out.")
+    return columns
+
+
+def _softmax(logits: np.ndarray) -> list[float]:
+    weight = np.exp(logits - logits.max())
+    return list((weight / weight.sum()).tolist())

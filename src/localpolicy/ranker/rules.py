@@ -1,0 +1,165 @@
+"""Rules of a list: boosts, pins, at most n of a group, nothing shown lately. All act before the draw.
+
+Boosts are terms of the logits. The others close items before each place, so that every propensity is still that of a
+draw among what is open: exponential clocks have no memory, and a closed item's clock is not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from localpolicy.errors import ConfigError, DataError, nearest, shown
+from localpolicy.plackett_luce import Ranked, clocks
+from localpolicy.settings import Settings
+
+
+class Boost(Settings):
+    """Items whose weight is multiplied."""
+
+    times: float = Field(gt=0, description="factor of the weight: 2 makes an item twice as likely at the first place")
+    item: str | None = Field(None, description="the item's id; or a group, by a column and its value")
+    column: str | None = Field(None, description="the candidates' column that names groups")
+    value: str | float | None = Field(None, description="the group")
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Boost:
+        if (self.item is None) == (self.column is None):
+            raise ValueError("a boost names an item, or a column and its value")
+        return self
+
+
+class Rules(Settings):
+    """What holds for every list of a layer, or of one request."""
+
+    boost: tuple[Boost, ...] = Field((), description="items or groups whose weight is multiplied")
+    pin: dict[int, str] = Field({}, description="items by place, from 1: they stand there, the others are drawn")
+    group: str | None = Field(None, description="the candidates' column of which a list holds at most so many")
+    at_most: int = Field(1, ge=1, description="of one group in a list, where `group` names a column")
+    rest_hours: float = Field(0, ge=0, description="hours for which an item is not shown again to the same person")
+    weights: dict[str, float] = Field({}, description="worth of each event, where there is a critic for each")
+
+
+class Openings(NamedTuple):
+    """Rules as positions among n candidates."""
+
+    logits: np.ndarray  # [n] with boosts; -inf at what is closed from the start
+    pins: Mapping[int, int]  # place, from 0 -> position
+    groups: np.ndarray | None = None  # [n] codes
+    at_most: int = 1
+
+
+def openings(
+    logits: np.ndarray,
+    k: int,
+    rules: Rules,
+    items: Sequence[str],
+    columns: Mapping[str, Any],
+    resting: Sequence[str] = (),
+) -> Openings:
+    """Rules applied to one request's candidates; an error where they leave no list of k."""
+    position = {item: number for number, item in enumerate(items)}
+    logits = logits.copy()
+    for boost in rules.boost:
+        if boost.item is not None:
+            if boost.item in position:
+                logits[position[boost.item]] += np.log(boost.times)
+            continue
+        logits[group_of(boost.column or "", columns) == str(boost.value)] += np.log(boost.times)
+    pins: dict[int, int] = {}
+    for place, item in sorted(rules.pin.items()):
+        if not 1 <= place <= k:
+            raise ConfigError(f"pin: place {place} is not between 1 and k = {k}.")
+        if item not in position:
+            raise DataError(f"pin: {shown(item)} is none of the candidates. Add it, or leave the pin out.")
+        if position[item] in pins.values():
+            raise ConfigError(f"pin: {shown(item)} is pinned to two places.")
+        pins[place - 1] = position[item]
+    resting_ = [position[item] for item in resting if item in position and position[item] not in pins.values()]
+    logits[resting_] = -np.inf
+    groups = None
+    if rules.group is not None:
+        groups = np.unique(group_of(rules.group, columns), return_inverse=True)[1].reshape(-1)
+    found = Openings(logits, pins, groups, rules.at_most)
+    if (most := longest(found)) < k:
+        raise DataError(f"the rules leave {most} of {len(items)} candidates for a list of {k}: send more candidates, "
+                        "ask for a shorter list, or relax the rules.")  # fmt: skip
+    return found
+
+
+def group_of(column: str, columns: Mapping[str, Any]) -> np.ndarray:
+    """The groups of all candidates, as texts."""
+    if column not in columns:
+        raise ConfigError(f"no column '{column}' of candidates{nearest(column, columns)}")
+    return np.array([str(value) for value in columns[column]])
+
+
+def longest(rules: Openings) -> int:
+    """The most items that a list can hold: each draw leaves as many as any other."""
+    pins = np.array(list(rules.pins.values()), np.int64)
+    if rules.groups is None:
+        return int(np.isfinite(rules.logits).sum() + np.isneginf(rules.logits[pins]).sum())
+    held = np.bincount(rules.groups[pins], minlength=int(rules.groups.max()) + 1)
+    if (held > rules.at_most).any():
+        raise ConfigError(f"pin: more than {rules.at_most} pinned items are of one group.")
+    open_ = np.isfinite(rules.logits)
+    open_[pins] = False
+    free = np.bincount(rules.groups[open_], minlength=len(held))
+    return len(pins) + int(np.minimum(free, rules.at_most - held).sum())
+
+
+def draw_under(rules: Openings, k: int, *, rng: np.random.Generator | None = None) -> Ranked:
+    """k places: the pinned as they stand, each other drawn from what is open before it."""
+    closed = np.zeros(len(rules.logits), bool)
+    closed[list(rules.pins.values())] = True
+    keys = clocks(len(rules.logits), rng) - rules.logits
+    queue = iter(np.argsort(keys, kind="stable"))
+    order, propensities = np.empty(k, np.int64), np.ones(k)
+    left = _Left(rules, closed)
+    for place in range(k):
+        if place in rules.pins:
+            order[place] = rules.pins[place]
+            continue
+        item = next(item for item in queue if not left.closed[item])
+        order[place], propensities[place] = item, left.take(item)
+    return Ranked(order, propensities)
+
+
+def propensities_under(rules: Openings, order: np.ndarray) -> np.ndarray:
+    """The propensities with which `draw_under` would have drawn a list: for audits."""
+    closed = np.zeros(len(rules.logits), bool)
+    closed[list(rules.pins.values())] = True
+    left = _Left(rules, closed)
+    return np.array([1.0 if rules.pins.get(place) == item else left.take(item) for place, item in enumerate(order)])
+
+
+class _Left:
+    """What is open, place by place."""
+
+    def __init__(self, rules: Openings, closed: np.ndarray) -> None:
+        self.rules = rules
+        self.closed = closed | np.isneginf(rules.logits)
+        self.count: dict[int, int] = {}
+        for item in rules.pins.values() if rules.groups is not None else ():
+            self._count(item)
+
+    def take(self, item: int) -> float:
+        """The chance of an item among what is open; then it is closed, and so is a group that is full."""
+        logits = np.where(self.closed, -np.inf, self.rules.logits)
+        largest = logits.max()
+        chance = float(np.exp(logits[item] - largest) / np.exp(logits - largest).sum())
+        self.closed[item] = True
+        self._count(item)
+        return chance
+
+    def _count(self, item: int) -> None:
+        groups = self.rules.groups
+        if groups is None:
+            return
+        group = int(groups[item])
+        self.count[group] = self.count.get(group, 0) + 1
+        if self.count[group] >= self.rules.at_most:
+            self.closed |= groups == group

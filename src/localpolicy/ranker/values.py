@@ -1,0 +1,128 @@
+"""What other lists would have earned, by places: the estimate that chooses β and gives the verdict.
+
+Plain weights W = Σ_k c_k π(a at k) / Σ_k c_k μ(a at k) on held-out requests, capped where they speak for the new law:
+with rewards of at least 0 that errs downwards only. The critic that made π is not in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from localpolicy.measure.decisions import effective_sample
+from localpolicy.measure.estimate import clustered_se
+from localpolicy.measure.intervals import lower_bound
+from localpolicy.ranker.exposure import place_chances
+from localpolicy.ranker.law import Law, own_scores, shown_lists
+from localpolicy.ranker.log import Padded, RequestLog
+
+CAP = 10.0  # of a weight
+Tilt = Callable[[Padded], np.ndarray]  # what is added to the law's logits [B, C]
+
+
+class Gain(NamedTuple):
+    """Of a law over what was drawn, or over the undrawn list, per request."""
+
+    mean: float
+    se: float
+    low: float  # one-sided, 95 %
+    effective: float  # share of the sample that weights leave
+    requests: int
+
+    @property
+    def high(self) -> float:
+        """The upper end, as far above the mean as `low` is below."""
+        return 2 * self.mean - self.low
+
+
+class Shown(NamedTuple):
+    """Drawn places of a log, R rows: what their items earned, and how often μ would have shown them."""
+
+    request: np.ndarray
+    reward: np.ndarray
+    exposure: np.ndarray  # Σ_k c_k μ(a at k)
+    declared: np.ndarray  # c at the place that the item has in the undrawn list; 0 below it
+    examined: np.ndarray  # c of the place it had
+
+
+class ByPlaces:
+    """Gains on some requests of a log, for any tilt of its law."""
+
+    def __init__(
+        self, log: RequestLog, law: Law, requests: np.ndarray, examined: np.ndarray, reward: np.ndarray
+    ) -> None:
+        self.log, self.law, self.examined = log, law, examined
+        self.blocks = list(log.padded(requests))
+        self.requests = np.concatenate([block.requests for block in self.blocks])
+        self.number = np.zeros(len(log), np.int64)
+        self.number[self.requests] = np.arange(len(self.requests))
+        self.logits = [law.logits(log, block) for block in self.blocks]
+        parts = [self._shown(block, logits, reward) for block, logits in zip(self.blocks, self.logits, strict=True)]
+        self.shown = Shown(*(np.concatenate([getattr(part, name) for part in parts]) for name in Shown._fields))
+
+    def _curve(self, block: Padded) -> tuple[np.ndarray, np.ndarray]:
+        """c of every drawn place of each list [B, K], by how many drawn places are above; and how many it has."""
+        lists = shown_lists(self.log, block)
+        drawn = (lists.at >= 0).sum(1) - lists.pinned
+        place = lists.pinned[:, None] + np.arange(lists.at.shape[1])
+        curve = np.where(np.arange(lists.at.shape[1]) < drawn[:, None], self._at(place), 0.0)
+        return curve, drawn
+
+    def _at(self, place: np.ndarray) -> np.ndarray:
+        return np.asarray(self.examined[np.minimum(place, len(self.examined) - 1)])
+
+    def _asked(self, block: Padded) -> np.ndarray:
+        """Positions of the items that stood at drawn places; -1 elsewhere."""
+        lists = shown_lists(self.log, block)
+        return np.where(np.arange(lists.at.shape[1]) >= lists.pinned[:, None], lists.at, -1)
+
+    def _exposure(self, block: Padded, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Σ_k c_k P(a at k) [B, S] of shown items, and which cells have one."""
+        asked, (curve, _) = self._asked(block), self._curve(block)
+        chances = place_chances(logits, asked, curve.shape[1])
+        return np.einsum("bsk,bk->bs", chances, curve), asked >= 0
+
+    def _shown(self, block: Padded, logits: np.ndarray, reward: np.ndarray) -> Shown:
+        exposure, real = self._exposure(block, logits)
+        asked = self._asked(block)
+        at = np.maximum(asked, 0)
+        scores = np.where(np.isneginf(logits), -np.inf, block.of(own_scores(self.log), -np.inf))
+        rank = np.argsort(np.argsort(-scores, axis=1, kind="stable"), axis=1)
+        _, drawn = self._curve(block)
+        stands = np.take_along_axis(rank, at, 1)
+        declared = np.where(stands < drawn[:, None], self._at(stands + shown_lists(self.log, block).pinned[:, None]), 0)
+        rows = np.take_along_axis(block.rows, at, 1)[real]
+        return Shown(np.repeat(self.number[block.requests], real.sum(1)), reward[rows], exposure[real], declared[real],
+                     self._at(self.log.place[rows] - 1))  # fmt: skip
+
+    def weights(self, tilt: Tilt) -> np.ndarray:
+        """W of every drawn place under the tilted law."""
+        found = []
+        for block, logits in zip(self.blocks, self.logits, strict=True):
+            exposure, real = self._exposure(block, logits + tilt(block))
+            found.append(exposure[real])
+        return np.asarray(np.concatenate(found) / self.shown.exposure)
+
+    @property
+    def undrawn(self) -> np.ndarray:
+        """W of the ranker's own list, best first."""
+        return np.asarray(self.shown.declared / self.shown.exposure)
+
+    def gain(self, weight: np.ndarray, over: np.ndarray | None = None) -> Gain:
+        """Of weights, capped, over what was drawn, or over other weights."""
+        base = 1.0 if over is None else over
+        change = (np.minimum(weight, CAP) - base) * self.shown.reward
+        per_request = np.bincount(self.shown.request, weights=change, minlength=len(self.requests))
+        share = self.log.weight[self.requests]
+        per_request = per_request * share / share.mean()
+        people = self.log.clusters[self.requests]
+        return Gain(float(per_request.mean()), clustered_se(per_request, people), lower_bound(per_request, people),
+                    effective_sample(weight) / len(weight), len(per_request))  # fmt: skip
+
+    @property
+    def earned(self) -> float:
+        """What a drawn list earned per request."""
+        share = self.log.weight[self.requests]
+        return float(np.average(np.bincount(self.shown.request, self.shown.reward, len(self.requests)), weights=share))

@@ -1,0 +1,55 @@
+"""A layer on somebody's ranker: its law, its critics, what chose β, and the verdict."""
+
+from __future__ import annotations
+
+import math
+
+from localpolicy.ranker.improve import Improvement
+from localpolicy.ranker.values import Gain
+from localpolicy.report.table import Table
+
+
+def improvement_tables(result: Improvement) -> list[Table]:
+    """What was found, and the tilts that were tried."""
+    law = result.law
+    rows = [("requests", f"{result.requests:,}"), ("how lists were drawn", _law(result))]
+    if law.overlap is not None and law.same_first is not None:
+        rows.append(("shown items that the best k by score hold", f"{law.overlap:.1%}"))
+        rows.append(("lists that begin with their best item", f"{law.same_first:.1%}"))
+    for event, losses in result.losses.items():
+        told = ", ".join(f"{name} {loss:.5f}" for name, loss in sorted(losses.items(), key=lambda pair: pair[1]))
+        rows.append((f"critic of {event}: held-out loss", told))
+    if result.earned is not None and result.price is not None:
+        rows.append(("a drawn list earns", f"{result.earned:.4g} per request"))
+        rows.append(("without the draw", _gain(result.price, result.earned)))
+    rows.append(("β", "∞: the ranker as it is" if math.isinf(result.beta) else f"{result.beta:.4g}"))
+    if result.gain is not None and result.earned is not None:
+        rows.append(("the layer, over the list without a draw", _gain(result.gain, result.earned)))
+    found = [Table(f"{result.folder}: {result.verdict}", ("what", "found"), rows, f"{result.why}.")]
+    if result.tried:
+        earned = result.earned or 1.0
+        tried = [
+            (f"{one.kappa:g}", f"{one.beta:.3g}", f"{one.gain.mean / earned:+.1%}", f"{one.gain.low / earned:+.1%}",
+             f"{one.gain.effective:.0%}", "chosen" if one.beta == result.beta else "")
+            for one in result.tried
+        ]  # fmt: skip
+        note = "Gains over the drawn list, by places, weights capped at 10; the largest lower bound above 0 is chosen."
+        found.append(Table("tilts", ("κ", "β", "gain", "at least", "sample left", ""), tried, note))
+    return found
+
+
+def _law(result: Improvement) -> str:
+    law = result.law
+    if not law.known:
+        return law.kind if law.kind == "deterministic" else "not as stated"
+    if law.kind == "probabilities":
+        return "by the logged probabilities"
+    scores = "standardised scores" if law.standardise else "scores"
+    if law.temperature is None:
+        return f"softmax of {scores} at the logged temperatures"
+    return f"softmax of {scores} at {law.temperature:.3g}{' (fitted)' if law.fitted else ''}"
+
+
+def _gain(gain: Gain, earned: float) -> str:
+    low, mean, high = (one / earned for one in (gain.low, gain.mean, gain.high))
+    return f"{mean:+.1%} ({low:+.1%} to {high:+.1%})"

@@ -1,0 +1,45 @@
+"""`lpi improve`: from files to a layer, with the verdict as exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from commands import lpi
+
+import localpolicy as lp
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranker") / "log"
+    small = [word for one in ("items=300", "people=400", "candidates=20", "places=5") for word in ("--set", one)]
+    done = lpi("simulate", "ranker", "--out", folder, "--sequences", 3000, "--seed", 1, *small)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_from_a_log_to_a_layer(log, tmp_path):
+    words = ["--outcomes", log / "outcomes.parquet", "--items", log / "items.parquet", "--critics", "logistic"]
+    done = lpi("improve", log / "requests.parquet", *words, "--out", tmp_path / "run", "--json", tmp_path / "j.json")
+    content = json.loads((tmp_path / "j.json").read_text())
+    assert done.returncode == content["exit_code"] == 0, done.stderr
+    assert content["verdict"] == "deploy"
+    assert content["gain"]["low"] > 0
+    assert lp.Layer(tmp_path / "run").beta == content["beta"]
+    again = lpi("improve", log / "requests.parquet", "--out", tmp_path / "run")
+    assert again.returncode == 2 and "not empty" in again.stderr
+
+
+@pytest.mark.parametrize(("words", "says"), [
+    (["--columns", "request=session"], "no column 'session' for 'request'"),
+    (["--critics", "forest"], "no critic 'forest'"),
+    (["--events", "buy"], "no answer 'buy'"),
+    (["--temperature", "0"], "temperature: expected a number greater than 0"),
+])  # fmt: skip
+def test_mistakes_are_told(log, tmp_path, words, says):
+    done = lpi("improve", log / "requests.parquet", "--outcomes", log / "outcomes.parquet", "--out", tmp_path / "run",
+               *words)  # fmt: skip
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert not (tmp_path / "run").exists()

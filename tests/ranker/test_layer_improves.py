@@ -1,0 +1,264 @@
+"""`improve` on a simulated shop: β, verdict and layer, against the truth; and the layer's law, pages and refusals."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import localpolicy as lp
+from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.plackett_luce import law
+from localpolicy.ranker.improve import improve
+from localpolicy.ranker.reading import read_requests
+from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests
+
+SMALL = RankerConfig(items=300, people=400, candidates=20, places=5)
+
+
+def logged(config=SMALL, *, count=4000, seed=1):
+    world, rng = ForeignRanker(config, seed=seed), np.random.default_rng(seed)
+    requests = world.requests(count, rng)
+    lists = world.lists(requests, rng)
+    return world, (*world.tables(requests, lists, world.clicks(requests, lists, rng)), world.items())
+
+
+def improved(out, config=SMALL, *, count=4000, seed=1, **settings):
+    world, (requests, outcomes, items) = logged(config, count=count, seed=seed)
+    return world, improve(requests, outcomes, items=items, out=out, **({"critics": ("logistic",)} | settings))
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return improved(tmp_path_factory.mktemp("layer") / "run")
+
+
+def asked(world, requests, number):
+    """One request, as a caller sends it."""
+    item = requests.item[number]
+    candidates = {"item": [f"i{one}" for one in item], "score": requests.score[number], "price": world.price[item],
+                  "new": world.new[item], "category": [f"c{one}" for one in world.category[item]]}  # fmt: skip
+    context = {"weekend": "yes" if requests.weekend[number] else "no", "thrift": requests.thrift[number],
+               "keen": requests.keen[number]}  # fmt: skip
+    return candidates, context
+
+
+def one_of(requests, number):
+    return Requests(*(np.asarray(values)[number : number + 1] for values in requests))
+
+
+def test_the_layer_earns_more_than_the_ranker(made):
+    world, result = made
+    assert result.verdict == "deploy" and result.exit_code == 0
+    assert result.gain.low > 0
+    assert result.law.temperature == pytest.approx(0.1, rel=0.05)
+    layer, requests = lp.Layer(result.folder), world.requests(400, np.random.default_rng(7))
+    earned = []
+    for number in range(400):
+        candidates, context = asked(world, requests, number)
+        items = layer.rerank(candidates, 5, context=context, rng=np.random.default_rng(number)).items
+        at = [candidates["item"].index(item) for item in items]
+        earned.append(world.value(one_of(requests, number), np.array([at]))[0])
+    own = world.value(requests, np.argsort(-requests.score, axis=1)[:, :5])
+    assert np.mean(earned - own) > 3 * np.std(earned - own) / 20
+    assert np.mean(earned) / own.mean() - 1 == pytest.approx(result.gain.mean / result.earned, abs=0.06)
+
+
+def test_log_and_request_are_seen_alike(made):
+    """Â of a candidate is the same number, from the log and from a request."""
+    world, result = made
+    requests = world.requests(3, np.random.default_rng(8))
+    tables = world.tables(requests, requests.item[:, :5].argsort(1), np.zeros((3, 5), bool))
+    log = read_requests(*tables, items=world.items())
+    layer = lp.Layer(result.folder)
+    from localpolicy.ranker.law import standard_scores
+    from localpolicy.ranker.layer import as_columns
+
+    score = np.empty(len(log.item))
+    for block in log.padded():
+        score[block.rows[block.real]] = standard_scores(log, block)[block.real]
+    codes, numbers = layer.encoder.of_log(log, np.arange(20), score)
+    candidates, context = asked(world, requests, 0)
+    columns = as_columns(candidates)
+    columns["score"] = (columns["score"] - columns["score"].mean()) / columns["score"].std()
+    own_codes, own_numbers = layer.encoder.of_request(columns, context)
+    assert np.array_equal(codes, own_codes)
+    assert numbers == pytest.approx(own_numbers)
+
+
+def test_at_infinite_beta_it_is_the_declared_law(made):
+    world, result = made
+    layer = lp.Layer(result.folder, beta=math.inf)
+    requests = world.requests(1, np.random.default_rng(9))
+    candidates, context = asked(world, requests, 0)
+    weight = np.exp(law(requests.score[0], temperature=result.law.temperature, standardise=True))
+    answer = layer.rerank(candidates, 5, context=context, rng=np.random.default_rng(1))
+    assert answer.record["probabilities"] == pytest.approx(weight / weight.sum(), abs=1e-12)
+    shown = [candidates["item"].index(item) for item in answer.items]
+    for place, propensity in enumerate(answer.propensities):
+        assert propensity == pytest.approx(weight[shown[place]] / np.delete(weight, shown[:place]).sum(), abs=1e-12)
+
+
+def test_the_law_is_tilted_by_the_advantage(made):
+    world, result = made
+    requests = world.requests(1, np.random.default_rng(9))
+    candidates, context = asked(world, requests, 0)
+    told = {}
+    for beta in (0.2, 0.4, math.inf):
+        record = lp.Layer(result.folder, beta=beta).rerank(candidates, 5, context=context).record
+        told[beta] = np.log(record["probabilities"])
+    tilt = {beta: told[beta] - told[math.inf] for beta in (0.2, 0.4)}
+    assert tilt[0.2] - tilt[0.2].mean() == pytest.approx(2 * (tilt[0.4] - tilt[0.4].mean()), abs=1e-9)
+    assert np.ptp(tilt[0.2]) > 0.1
+
+
+def test_pages_go_on_with_one_draw(made):
+    world, result = made
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(4)), 0)
+    layer = lp.Layer(result.folder)
+    first = layer.rerank(candidates, 5, context=context)
+    second = layer.rerank(candidates, 5, context=context, page=2, request=first.request)
+    whole = layer.rerank(candidates, 10, context=context, request=first.request)
+    assert whole.items == first.items + second.items
+    assert whole.propensities == pytest.approx(first.propensities + second.propensities, rel=1e-12)
+    assert second.record["page"] == 2
+    with pytest.raises(ConfigError, match="page 2 continues a draw"):
+        layer.rerank(candidates, 5, context=context, page=2)
+    with pytest.raises(DataError, match="k must be between 1 and 20"):
+        layer.rerank(candidates, 8, context=context, page=3, request=first.request)
+
+
+def test_shadow_shows_the_rankers_own_order(made):
+    world, result = made
+    requests = world.requests(1, np.random.default_rng(5))
+    candidates, context = asked(world, requests, 0)
+    answer = lp.Layer(result.folder, shadow=True).rerank(candidates, 5, context=context)
+    best = np.argsort(-requests.score[0])[:5]
+    assert answer.items == [candidates["item"][one] for one in best]
+    assert answer.propensities == [1] * 5
+    assert len(answer.record["would_show"]) == 5
+
+
+def test_rules_of_the_layer_and_of_one_request(made):
+    world, result = made
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(6)), 0)
+    layer = lp.Layer(result.folder, rules=lp.Rules(group="category", at_most=1))
+    chosen = dict(zip(candidates["item"], candidates["category"], strict=True))
+    kinds = len(set(candidates["category"]))
+    for seed in range(20):
+        items = layer.rerank(candidates, min(5, kinds), context=context, rng=np.random.default_rng(seed)).items
+        assert len({chosen[item] for item in items}) == len(items)
+    pinned = layer.rerank(candidates, 3, context=context, rules=lp.Rules(pin={1: candidates["item"][-1]}))
+    assert pinned.items[0] == candidates["item"][-1] and pinned.propensities[0] == 1
+    with pytest.raises(ConfigError, match="no critic of 'buy'"):
+        layer.rerank(candidates, 3, context=context, rules=lp.Rules(weights={"buy": 1.0}))
+
+
+@pytest.mark.parametrize(("candidates", "says"), [
+    ([], "one at least"),
+    ([{"item": "a"}], "need a 'score'"),
+    ([{"item": "a", "score": 1.0}, {"item": "a", "score": 2.0}], "'a' is named twice"),
+    ([{"item": "a", "score": float("nan")}], "score of 'a' is not a finite number"),
+    ([{"item": "a", "score": "high"}], "every candidate needs a 'score'"),
+    ({"item": ["a", "b"], "score": [1.0]}, "2 candidates have 1 of 'score'"),
+    ([{"item": "a", "score": 1.0}, {"item": "b", "score": 1.0}], "all scores are equal"),
+])  # fmt: skip
+def test_candidates_that_cannot_be_ranked_are_refused(made, candidates, says):
+    with pytest.raises(DataError, match=says):
+        lp.Layer(made[1].folder).rerank(candidates, 1)
+
+
+def test_a_flawless_ranker_stays_as_it_is(tmp_path):
+    _, result = improved(tmp_path / "run", SMALL.model_copy(update={"flawless": True}), count=2500)
+    assert result.verdict != "deploy"
+    assert result.gain is None or result.gain.low <= 0
+
+
+def test_lists_that_were_not_drawn_teach_a_critic_and_tell_nothing(tmp_path):
+    _, result = improved(tmp_path / "run", SMALL.model_copy(update={"temperature": 0.0}), count=1500)
+    assert (result.verdict, result.exit_code, result.beta) == ("cannot tell", 4, math.inf)
+    assert result.law.kind == "deterministic"
+    assert result.losses["reward"]["logistic"] < math.log(2)
+
+
+def test_each_event_has_its_critic_and_a_weight(tmp_path):
+    world, (requests, outcomes, items) = logged(count=1500)
+    import pyarrow as pa
+
+    kind = np.where(np.arange(len(outcomes)) % 3 == 0, "buy", "click")
+    outcomes = outcomes.set_column(2, "event", pa.array(kind))
+    result = improve(requests, outcomes, items=items, out=tmp_path / "run", events=("click", "buy"),
+                     critics=("logistic",))  # fmt: skip
+    assert set(result.losses) == {"click", "buy"}
+    layer = lp.Layer(result.folder, beta=0.3)
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(2)), 0)
+
+    def told(**weights):
+        record = layer.rerank(candidates, 3, context=context, rules=lp.Rules(weights=weights)).record
+        return np.log(record["probabilities"])
+
+    none, click, buy, both = told(click=0, buy=0), told(click=1, buy=0), told(click=0, buy=1), told(click=1, buy=1)
+    assert np.ptp((both - none) - (click - none) - (buy - none)) == pytest.approx(0, abs=1e-9)
+    assert np.ptp(click - none) > 0.05 and np.ptp(buy - none) > 0.05
+
+
+def test_lightgbm_is_kept_as_text(tmp_path):
+    world, result = improved(tmp_path / "run", count=1500, critics=("lightgbm",))
+    (path,) = (tmp_path / "run").glob("*/lightgbm.txt")
+    assert path.read_text().startswith("tree")
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(2)), 0)
+    assert len(lp.Layer(result.folder, beta=0.3).rerank(candidates, 5, context=context).items) == 5
+
+
+def test_an_altered_layer_is_refused(made, tmp_path):
+    shutil.copytree(made[1].folder, tmp_path / "run")
+    path = tmp_path / "run" / "layer.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps({**about, "beta": 0.001}))
+    with pytest.raises(DataError, match="altered"):
+        lp.Layer(tmp_path / "run")
+    path.write_text(json.dumps(about))
+    (tmp_path / "run" / "critic-1" / "logistic.npz").write_bytes(b"")
+    with pytest.raises(RunError, match="altered"):
+        _ = lp.Layer(tmp_path / "run").critics
+
+
+@pytest.mark.parametrize(("change", "says"), [
+    (lambda tables: (tables[0].slice(0, 50), None), "at least 100 are needed"),
+    (lambda tables: (tables[0], None), "no answer to anything shown"),
+])  # fmt: skip
+def test_logs_that_teach_nothing_are_refused(change, says, tmp_path):
+    _, tables = logged(count=200)
+    with pytest.raises(DataError, match=says):
+        improve(*change(tables), out=tmp_path / "run")
+
+
+def test_negative_rewards_are_refused(tmp_path):
+    import pyarrow as pa
+
+    _, (requests, outcomes, _) = logged(count=200)
+    outcomes = outcomes.set_column(3, "reward", pa.array(-np.ones(len(outcomes))))
+    with pytest.raises(DataError, match="negative reward"):
+        improve(requests, outcomes, out=tmp_path / "run")
+
+
+def test_equal_logs_give_equal_layers(tmp_path):
+    one, two = (improved(tmp_path / name, count=800)[1] for name in ("one", "two"))
+    assert one.to_dict() | {"folder": ""} == two.to_dict() | {"folder": ""}
+    assert lp.Layer(one.folder).version == lp.Layer(two.folder).version
+
+
+def test_the_layer_needs_neither_torch_nor_pyarrow(made):
+    code = f"""
+import sys, localpolicy as lp
+layer = lp.Layer({str(made[1].folder)!r})
+layer.rerank([{{"item": "a", "score": 1.0}}, {{"item": "b", "score": 2.0}}], 1)
+print({{"torch", "pyarrow", "duckdb"}} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
