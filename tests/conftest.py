@@ -56,6 +56,14 @@ def two_runs(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_its_own(tmp_path_factory) -> Iterator[None]:
+    """What is measured of the machine is kept for these tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def loggers_as_imported() -> Iterator[None]:
     """A command line run in this process sets up its loggers, in fixtures of a module too: no test finds them so."""

@@ -27,7 +27,7 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
         return training_check(SimpleNamespace(scores=scores), popularity, {"mle": run}, RULES)
 
     cut = asked(-0.5, late=True)
-    assert cut is not None and cut.outcome == "cannot tell" and "mle stopped in epoch 7 of 9" in cut.because
+    assert cut is not None and cut.outcome == "cannot tell" and "mle stopped after epoch 6 of 9" in cut.because
     assert asked(0.0, late=True) is not None, "what it has learned is not significantly more"
     assert asked(0.5, late=True) is None, "it has learned the log"
     assert asked(-0.5, late=False) is None, "trained to its end it is worse"

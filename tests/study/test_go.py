@@ -30,7 +30,8 @@ from localpolicy.report.go import write_go
 from localpolicy.runs.run import Run
 from localpolicy.study.go import GoResult
 from localpolicy.study.go_commands import Asked
-from localpolicy.study.go_plan import Clock, Plan, held_out, make_plan, plan, prepare_log
+from localpolicy.study.go_plan import Plan, held_out, judged_within, make_plan, plan, prepare_log
+from localpolicy.study.speed import Speed
 
 SMALL = ("--set", "train.epochs=1", "--set", "model.width=8", "--set", "train.batch_size=64", "--device", "cpu")
 
@@ -58,7 +59,7 @@ def test_notes_that_were_altered_are_told(tmp_path, content):
     if content == "plan: 3":
         noted.write_text("plan: 3\nasked: {minutes: 1, seed: 0, changes: []}")
         with pytest.raises(RunError, match="its plan cannot be read"):
-            plan(data, tmp_path / "out", clock=Clock(0.0, 1), seed=0)
+            plan(data, tmp_path / "out", minutes=1, seed=0)
 
 
 def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
@@ -199,29 +200,79 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
         "view=0.2,add_to_cart=0.5,purchase=1")  # fmt: skip
     data = Prepared(tmp_path / "data")
     place = import_module("localpolicy.study.go_plan")
-    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 1.0))
+    validation, test = len(data["validation"]), len(data["test"])
+    steps = {"batch": 0}
+
+    def speed(seconds: float, scoring: float):
+        """So that an epoch takes so long, of which the pass over the validation split so long."""
+
+        def measured(data, config):
+            steps["batch"] = math.ceil(len(data["train"]) / config.train.batch_size)
+            return Speed((seconds - scoring) / steps["batch"], scoring / validation)
+
+        monkeypatch.setattr(place, "speed_of", measured)
+
+    speed(30.0, 1.0)
     monkeypatch.setattr(place, "cores", lambda: 2)
+    events = sum(split.events for split in data.splits.values())
 
-    def planned(minutes: float, spent: float = 0.0) -> Plan:
-        clock = SimpleNamespace(minutes=minutes, total=60 * minutes, spent=spent, left=60 * minutes - spent)
-        return make_plan(data, clock=clock, seed=0, device="cpu")
+    def planned(minutes: float) -> Plan:
+        return make_plan(data, minutes=minutes, seed=0, device="cpu")
 
-    plan, share = planned(10), place.TRAINING_SHARE
-    assert plan.config.train.epochs == int(share * 600 / 60), "two estimates side by side, then the critic"
-    assert plan.seconds == 60 * plan.config.train.epochs <= share * 600
+    left = 600 * 0.9 - place.STARTING - events / place.READ_EVENTS
+    budget = max(left - place.PASSES * place.ALL_OF_IT * test / validation, place.TRAINING_SHARE * left)
+    plan = planned(10)
+    epochs = plan.config.train.epochs
+    assert epochs in place.LADDER and epochs <= budget / 60 < 1.7 * epochs, (
+        "two estimates side by side, then the critic"
+    )
+    assert plan.seconds == pytest.approx(60 * epochs) and plan.judged is None
     assert plan.improve == "lpi_rl" and plan.runs == 3 and plan.seeds == (101, 102)
-    assert planned(10, spent=300).config.train.epochs == int(share * 300 / 60), "what was spent is gone"
-    monkeypatch.setattr(place, "cores", lambda: 1)
-    assert planned(10).config.train.epochs == int(share * 600 / 90)
     assert not any("cannot be kept" in note for note in plan.notes)
+    assert planned(10) == plan, "no clock has a say"
+    order = check("order", "cannot tell", "its rows are sorted by item", plain="no order of time")
+    with monkeypatch.context() as patch:
+        patch.setattr(place, "order_check", lambda data: order)
+        assert "known before any training" in planned(10).notes[0] and "sorted by item" in planned(10).notes[0]
+    speed(30.5, 1.0)
+    assert planned(10).config == plan.config, "nor a little noise in the speed"
+    monkeypatch.setattr(place, "cores", lambda: 1)
+    alone = planned(10).config.train.epochs
+    assert alone <= budget / 90 < 1.7 * alone
     short = planned(1.0)
     assert any("for about 1 epoch a run" in note and "too few to learn much" in note for note in short.notes)
-    assert short.config.train.epochs == 3 and short.seconds == 60, "the clock ends them, and then it is known why"
+    assert short.config.train.epochs == 3, "the fewest that teach anything"
     assert short.seeds == (101,) and short.runs == 2 and any("second estimate" in note for note in short.notes)
-    monkeypatch.setattr(place, "epoch_seconds", lambda data, config: (30.0, 20.0))
-    # Validations of the estimate and of the improvement with its β, all judged on the test split, and the page.
-    least = (3 + 8 + 10 * 2.5 * len(data["test"]) / len(data["validation"])) * 20 + 0.1 * 60
-    assert f"even the least takes about {math.ceil(least / 60)} minutes" in planned(1.0).notes[0], "said first"
+    least = re.search(r"even the least takes about (\d+) minutes", short.notes[0])
+    assert least and int(least[1]) >= 3 * 2 * 30 / 60, "three epochs of two runs, said first"
+    speed(30.0, 20.0)
+    few = planned(2.0)
+    each = place.PASSES * place.ALL_OF_IT * 20 / validation
+    assert few.judged in (None, place.FEWEST_JUDGED) and (few.judged is None) == (test <= place.FEWEST_JUDGED)
+    assert judged_within(50 * each, 20 / validation, 10**6) == place.FEWEST_JUDGED, "never fewer"
+    assert judged_within(500 * each, 20 / validation, 10**6) in (499, 500)
+    assert judged_within(500 * each, 20 / validation, 400) is None, "all of them"
+
+
+def test_a_speed_is_measured_once_and_kept(tmp_path, monkeypatch):
+    """The same shape of work has the speed that was measured first; what was altered in its file is measured anew."""
+    write_shop(tmp_path / "shop.csv", sessions=60)
+    data = prepare_log(tmp_path / "shop.csv", tmp_path / "out", guess(tmp_path / "shop.csv"), seed=0)
+    place = import_module("localpolicy.study.speed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config = make_plan(data, minutes=1, seed=0, device="cpu").config
+    kept = json.loads((tmp_path / "cache" / "localpolicy" / "speed.json").read_text())
+    assert list(kept) == [place.shape_of(data, config)] and all(seconds > 0 for seconds in place.speed_of(data, config))
+    given = Speed(3.0, 4.0)
+    monkeypatch.setattr(place, "_measured", lambda data, config: given)
+    assert place.speed_of(data, config) == Speed(*next(iter(kept.values())))
+    for content in ("no JSON", "[]", json.dumps({name: [-1.0, "x"] for name in kept})):
+        (tmp_path / "cache" / "localpolicy" / "speed.json").write_text(content)
+        assert place.speed_of(data, config) == given
+    wider = config.with_changes(["model.width=32"])
+    assert place.shape_of(data, wider) != place.shape_of(data, config)
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    assert place.speed_of(data, config) == given, "a home that cannot be written"
 
 
 def test_a_large_log_holds_out_what_the_minutes_allow():
@@ -259,30 +310,11 @@ def assert_the_page_draws_what_decided(done: GoResult, folder: Path) -> None:
     assert "mle-seed-102" in caption[:120], "who has none is named"
 
 
-def test_what_is_judged_fits_the_time_that_is_left(tmp_path, monkeypatch):
-    """By one measurement of the policy that was trained: a busy machine is measured as it is."""
+def test_the_page_draws_what_decided(tmp_path):
     write_shop(tmp_path / "shop.csv")
     small = tuple(word for word in SMALL if "=" in word)
     done = lp.go(tmp_path / "shop.csv", out=tmp_path / "go", settings=small, device="cpu", shown=lambda table: None)
     assert_the_page_draws_what_decided(done, tmp_path)
-    place, now = import_module("localpolicy.study.go_plan"), [0.0]
-    monkeypatch.setattr(place.time, "monotonic", lambda: now[0])
-
-    def slow(policy, part, **options):
-        now[0] += 0.5 * len(part)
-
-    monkeypatch.setattr(place, "score", slow)
-    monkeypatch.setattr(place, "FEWEST_JUDGED", 4)
-    every, config = len(done.data["test"]), done.plan.config
-
-    def fitting(minutes: float) -> int | None:
-        now[0] = 0.0
-        return place.affordable(done.data, config, done.chosen, [], place.Clock(0.0, minutes))
-
-    left = 0.9 * 120 - 0.5 * every  # of two minutes, without the page's share and what the measurement took
-    assert fitting(2) == int(left / (place.PASSES * 0.5)) < every, "as many sequences as the time allows"
-    assert fitting(100) is None, "all of them"
-    assert fitting(0.1) == 4, "and never none"
 
 
 def test_what_was_given_is_looked_at_before_any_work(tmp_path):
@@ -309,47 +341,26 @@ def test_what_was_given_is_looked_at_before_any_work(tmp_path):
     assert not (tmp_path / "out" / "runs").exists()
 
 
-def test_training_leaves_the_time_that_judging_takes(tmp_path, monkeypatch):
-    """Ten measurements against the estimates, each of which takes as long as two and a half validations."""
+def test_no_clock_ends_what_was_planned(tmp_path, monkeypatch):
+    """Estimates in turn, then the improvement of the first; each has the plan's epochs, and no minutes."""
     write_shop(tmp_path / "shop.csv", sessions=60)
     guessed = guess(tmp_path / "shop.csv")
     data = prepare_log(tmp_path / "shop.csv", tmp_path / "out", guessed, seed=0)
     place, given = import_module("localpolicy.study.go"), []
-
-    def stop(jobs, **options):
-        given.extend(job.config.train.minutes * 60 for job in jobs)
-        raise InterruptedError
-
-    monkeypatch.setattr(place, "train_all", stop)
-    clock = SimpleNamespace(minutes=10.0, total=600.0, spent=0.0, left=540.0)
-    planned = Plan(make_plan(data, clock=clock, seed=0).config, None, 1, 1.0, 1.0, 2.0, (101,), False)
-    with pytest.raises(InterruptedError):
-        place.carry_out(Asked(tmp_path / "shop.csv", guessed, tmp_path / "out"), data, planned, clock=clock)
-    judging = 10 * 2.5 * 2.0 * len(data["test"]) / len(data["validation"])
-    assert given == [pytest.approx(540 - judging - 2 * 2.0)], "a run ends with a validation or two"
-
-
-def test_stages_share_what_time_is_left(tmp_path, monkeypatch):
-    """Estimates in turn, then the improvement of the first; each gets an even share of what those before it left."""
-    write_shop(tmp_path / "shop.csv", sessions=60)
-    guessed = guess(tmp_path / "shop.csv")
-    data = prepare_log(tmp_path / "shop.csv", tmp_path / "out", guessed, seed=0)
-    place, given = import_module("localpolicy.study.go"), []
-    clock = SimpleNamespace(minutes=10.0, spent=0.0, left=540.0)
 
     def trained(jobs, **options):
-        given.extend((job.name, job.config.train.minutes * 60, job.config) for job in jobs)
-        clock.spent += 50.0
+        given.extend((job.name, job.config) for job in jobs)
         if jobs[0].name == "improved":
             raise InterruptedError
         return {job.name: Run(job.out) for job in jobs}
 
     monkeypatch.setattr(place, "train_all", trained)
-    config = make_plan(data, clock=clock, seed=0).config
+    planned = make_plan(data, minutes=10, seed=0)
     asked = Asked(tmp_path / "shop.csv", guessed, tmp_path / "out")
     with pytest.raises(InterruptedError):
-        place.carry_out(asked, data, Plan(config, "lpi_rl", 3, 1.0, 1.0, 0.0, (101, 102), False), clock=clock)
-    assert [name for name, *_ in given] == ["mle-seed-101", "mle-seed-102", "improved"]
-    assert [seconds for _, seconds, _ in given] == pytest.approx([540 / 3, (540 - 50) / 2, 540 - 100])
-    assert [each.train.seed for *_, each in given[:2]] == [101, 102]
-    assert given[2][2].objective.logging == str(tmp_path / "out" / "runs" / "mle-seed-101")
+        place.carry_out(asked, data, planned)
+    assert [name for name, _ in given] == ["mle-seed-101", "mle-seed-102", "improved"]
+    assert {config.train.epochs for _, config in given} == {planned.config.train.epochs}
+    assert {config.train.minutes for _, config in given} == {None}
+    assert [config.train.seed for _, config in given[:2]] == [101, 102]
+    assert given[2][1].objective.logging == str(tmp_path / "out" / "runs" / "mle-seed-101")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
     from localpolicy.study.go import GoResult
 
 LOG = logging.getLogger(__name__)
-STARTED = time.monotonic()  # what is imported later counts against the minutes too
-LONGEST_START = 60.0  # seconds: a program that has run this verb before began long ago
 
 
 @takes(Fields("localpolicy.data.config:go_fields", "Preparing"))
@@ -67,7 +64,6 @@ def go(
     from localpolicy.data.rewards import pairs
     from localpolicy.report.go import go_tables
 
-    started = max(STARTED, time.monotonic() - LONGEST_START)
     asks = sys.stdin.isatty() and not yes and not (out / "go.yaml").exists()
     given = {} if columns is None else PrepareConfig.parse({"columns": columns}).columns
 
@@ -79,7 +75,7 @@ def go(
             log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
             titles=titles, skip_bad_rows=skip_bad_rows, minutes=minutes, exclude_seen=exclude_seen, rules=rules,
             seed=seed, device=device, settings=tuple(changes or ()), shown=show,
-            confirm=confirm if asks else None, started=started, **preparing,
+            confirm=confirm if asks else None, **preparing,
         )  # fmt: skip
 
     try:

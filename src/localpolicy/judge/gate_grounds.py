@@ -70,7 +70,7 @@ def training_check(
         over = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
         if over.low <= 0:
             said.append(
-                f"{name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, with a "
+                f"{name} stopped after epoch {run.manifest['epochs']} of {run.config.train.epochs}, with a "
                 f"log-likelihood of {logp.mean():.3f} where {_popular(scores)} has {popularity.mean():.3f}"
             )
     if not said:

@@ -84,10 +84,11 @@ class Run(RunFolder, Result):
 
     @property
     def out_of_time(self) -> bool:
-        """Whether its minutes ended training, before its epochs did."""
+        """Whether its minutes ended training, or its epochs did while each was better than those before."""
         config, manifest = self.config.train, self.manifest
-        ended = config.minutes is not None and manifest["seconds"] >= 60 * config.minutes
-        return ended and manifest["epochs"] < config.epochs
+        if manifest["epochs"] >= config.epochs:
+            return bool(manifest["selected"]["epoch"] == manifest["epochs"])
+        return config.minutes is not None and manifest["seconds"] >= 60 * config.minutes
 
     @property
     def trained_sha256(self) -> str:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,7 +47,7 @@ from localpolicy.runtime.files import write_json, write_text
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go_commands import IMPROVED, Asked, tell, write_commands
-from localpolicy.study.go_plan import TRAINING_SHARE, Clock, Plan, affordable, judging_seconds, plan, prepare_log
+from localpolicy.study.go_plan import Plan, plan, prepare_log
 from localpolicy.training.jobs import Job, train_all
 
 LOG = logging.getLogger(__name__)
@@ -59,7 +58,6 @@ CHOSEN = {  # how β was found, in words
     "value by logged propensities": "chosen by the estimated reward, from logged propensities",
 }
 FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
-LEAST_TRAINING = 1.0  # seconds
 OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
 
 
@@ -149,7 +147,6 @@ def go(
     settings: tuple[str, ...] = (),
     shown: Callable[[Any], object] = print,
     confirm: Callable[[], object] | None = None,
-    started: float | None = None,
     **preparing: Any,
 ) -> GoResult:
     """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one page.
@@ -159,7 +156,7 @@ def go(
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
-    all of it, from `started` (a time.monotonic(), default: now); what does not fit is left out and reported. With
+    all of it, on a machine that does nothing else; what does not fit is left out and reported. With
     `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are settings of `prepare` beside
     these, such as `duplicates="exact"` or `session_gap="30m"`.
     """
@@ -177,7 +174,6 @@ def go(
     named = None if titles is None else read_titles(titles)
     if own is not None and not is_table(own):
         check_lists(own)
-    clock = Clock(time.monotonic() if started is None else started, minutes)
     folder = new_folder("go") if out is None else Path(out)
     ours = (*(folder / name for name in OURS), *folder.glob(f"*{COPY}"))  # a refused guess leaves the copy alone behind
     refuse_occupied(folder, force=any(path.exists() for path in ours))
@@ -200,7 +196,6 @@ def go(
         )
     if confirm is not None:
         confirm()
-        clock = Clock(time.monotonic(), minutes)
     asked = asked.held_out(minutes, preparing)
     with training_lock(folder):
         data = prepare_log(path, folder, asked.guessed, seed=seed)
@@ -208,11 +203,10 @@ def go(
             read_recorded(given, data, "test")  # raises where they are of other items or other people
         if bad := data.manifest["bad_rows"]:
             asked = asked.noting(f"skipped: {', '.join(f'{count:,} rows ({why})' for why, count in bad.items())}")
-        planned = plan(data, folder, clock=clock, seed=seed, changes=settings, device=device)
+        planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
         tell(*planned.notes)
         LOG.info("training %s", planned.summary)
-        result = carry_out(asked, data, planned, clock=clock)
-        tell(*result.left_out)
+        result = carry_out(asked, data, planned)
         if named is None and called is not None:
             named = read_titles(called, item=guessed.columns.get("item_id") if called == path else None)
         result = replace(result, titles=named)
@@ -220,13 +214,12 @@ def go(
     return result
 
 
-def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoResult:
+def carry_out(asked: Asked, data: Prepared, plan: Plan) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
     The improvement is made of the first estimate and a critic, and judged against that very estimate, or against the
     lists of the recommender that is deployed. No rule that keeps epochs stands between them. β is chosen on validation
-    rows, the verdict is the test rows'. Training that is slower than planned ends when its time is over, and of a large
-    test split as much is judged as the clock allows.
+    rows, the verdict is the test rows'. The plan alone says how long is trained and how much is judged.
     """
     config, out, device = plan.config, asked.out, plan.config.train.device
     write_text(out / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
@@ -237,42 +230,26 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, clock: Clock) -> GoRe
         objective = {"name": plan.improve, "logging": str(jobs[0].out)}
         improved = Config.parse({**config.model_dump(), "objective": objective})
         stages.append([Job(IMPROVED.name, data.path, out / IMPROVED, improved)])
-    judging = judging_seconds(data, plan.scoring_seconds, len(data["test"]))
-    until = clock.spent + max(clock.left - judging, TRAINING_SHARE * clock.left)
     runs: list[Run] = []
-    for number, stage in enumerate(stages):
-        # An even share of the time that is left; a run ends with a validation or two.
-        share = (until - clock.spent) / (len(stages) - number) - 2 * plan.scoring_seconds
-        minutes = max(share, LEAST_TRAINING) / 60  # the clock ends what is slower than planned
-        timed = [replace(job, config=job.config.trained_with(minutes=minutes)) for job in stage]
-        runs += train_all(timed, processes=None if plan.side_by_side else 1).values()
+    for stage in stages:
+        runs += train_all(stage, processes=None if plan.side_by_side else 1).values()
     references = runs[: len(jobs)]
     chosen = runs[-1] if plan.improve else max(references, key=lambda run: run.manifest["selected"]["value"])
     for name, folder in asked.baselines.items():
         if why_not(name, data) is None and not (folder / "manifest.json").exists():
             fit_baseline(name, data, out=folder, force=True)
-    left_out = [
-        f"{run.folder.name} stopped in epoch {run.manifest['epochs'] + 1} of {run.config.train.epochs}, since its time "
-        "was over: more --minutes would train it further"
-        for run in runs
-        if run.out_of_time
-    ]
     measure: dict[str, Any] = {"exclude_seen": True} if asked.exclude_seen else {}
-    sequences = affordable(data, config, chosen, references, clock)
-    if sequences is not None:
-        measure |= {"sequences": sequences, "min_history": config.train.min_history}
-        left_out.append(
-            f"only {sequences:,} of {len(data['test']):,} test sequences are judged, to stay within the time"
-        )
+    if plan.judged is not None:
+        measure |= {"sequences": plan.judged, "min_history": config.train.min_history}
     question = question_of(data)
-    write_commands(asked, plan, question, judged=sequences)
+    write_commands(asked, plan, question, judged=plan.judged)
     verdict = None
     if plan.improve is not None:
         against = opponents(question, asked.own, references)
         verdict = gate(chosen, against=against, rules=asked.rules, data=data, device=device, config=measure or None)
     metrics = {"metrics": AT_20, **measure} if measure else None
     comparison = compare([*runs, *asked.own], against=references, data=data, device=device, config=metrics)
-    result = GoResult(asked, data, plan, chosen, verdict, comparison, tuple(left_out))
+    result = GoResult(asked, data, plan, chosen, verdict, comparison, plan.notes)
     write_json(out / "verdict.json", result.to_dict())
     return result
 

@@ -1,16 +1,15 @@
 """The plan of `go`: settings that fit the log, and as many runs and epochs as fit the time; noted in OUT/go.yaml.
 
-Minutes are counted from the command's start. What is measured as it goes: steps and a validation before the plan is
-made, and one measurement of a trained policy before all are judged. What is cut, in this order: sequences that are held
-out of a large log, epochs, the second estimate of the logging policy, and test sequences that are judged.
+The plan follows from counts and from the kept speed of this machine (`speed`), and no clock changes it afterwards: the
+same log, seed and minutes give the same plan and the same verdict, beside other work too, where all takes longer. What
+is cut, in this order: sequences that are held out of a large log, epochs, the second estimate of the logging policy,
+and test sequences that are judged.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +19,19 @@ import numpy as np
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from localpolicy.data.batches import Windows
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
+from localpolicy.judge.gate_grounds import order_check
 from localpolicy.measure.metrics import question_of
-from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
-from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, sha256, write_text
 from localpolicy.runtime.folders import remove_abandoned
 from localpolicy.runtime.processes import cores
 from localpolicy.study.measured import REFERENCE_SEEDS
+from localpolicy.study.speed import speed_of
 from localpolicy.training.setup import resolve
-from localpolicy.training.trainer import Trainer
-from localpolicy.training.validation import validate
 
 LOG = logging.getLogger(__name__)
 FEWEST_EPOCHS, ENOUGH_EPOCHS = 3, 40  # of a run: fewer teach little; most runs have found their best by then
@@ -46,11 +42,11 @@ HELD_OUT = 1000  # sequences a minute, for validation and for the test each; of 
 TENTH = 0.1
 FEW, LEAST_HELD_OUT = 100, 3  # sequences
 SIDE_BY_SIDE = 3.0  # minutes below which starting processes costs more than it saves
-PROBE = 6  # steps that are timed; the first two warm up
-PROBED = 64  # sequences of the validation that is timed, and of the measurement
+STARTING, READ_EVENTS = 10.0, 100_000  # seconds until a log is read, and events that are prepared in one
+LADDER = (*range(1, 7), 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100, 125, 160, 200)  # epochs
 # In validations: what runs take beside their steps (β is chosen among a dozen), and a measurement against estimates.
 OF_AN_ESTIMATE, OF_THE_IMPROVEMENT, ALL_OF_IT = 3, 8, 2.5
-PASSES = 10  # that judging all of them costs, in measurements of one policy against the estimates
+PASSES = 12  # that judging all of them costs, in measurements of one policy against the estimates
 FEWEST_JUDGED = 100  # sequences
 
 
@@ -63,9 +59,9 @@ class Plan:
     runs: int
     epoch_seconds: float  # of one run
     seconds: float  # of all, at most: early stopping may end them sooner
-    scoring_seconds: float = 0.0  # of one pass over the validation split
     seeds: tuple[int, ...] = REFERENCE_SEEDS  # of the estimates: the second one is left out where time is short
     side_by_side: bool = True  # whether the estimates are trained at the same time
+    judged: int | None = None  # test sequences; None: all of them
     notes: tuple[str, ...] = ()
 
     @property
@@ -95,12 +91,12 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
 
 
 def plan(
-    data: Prepared, out: Path, *, clock: Clock, seed: int, changes: Sequence[str] = (), device: str = "auto"
+    data: Prepared, out: Path, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto"
 ) -> Plan:
-    """The plan of an earlier call with the same wishes, or a new one: times differ from call to call."""
+    """The plan of an earlier call with the same wishes, or a new one."""
     noted = out / "go.yaml"
     content = _noted(noted)
-    asked = {"minutes": clock.minutes, "seed": seed, "changes": list(changes)}
+    asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
     if "plan" in content:
         if content.get("asked") != asked:
             raise RunError(f"{out} was begun with {content.get('asked')}, now {asked}: choose another --out.")
@@ -108,7 +104,7 @@ def plan(
             return PLAN.validate_python(content["plan"])
         except ValidationError:
             raise RunError(f"{noted} was altered: its plan cannot be read. Choose another --out.") from None
-    made = make_plan(data, clock=clock, seed=seed, changes=changes, device=device)
+    made = make_plan(data, minutes=minutes, seed=seed, changes=changes, device=device)
     content |= {"asked": asked, "plan": PLAN.dump_python(made, mode="json")}
     write_text(noted, yaml.safe_dump(content, sort_keys=False))
     return made
@@ -122,8 +118,8 @@ def _noted(path: Path) -> dict[str, Any]:
     return content
 
 
-def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
-    """The settings that fit the log, and as many epochs as fit the time; a few steps are timed for it."""
+def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
+    """The settings that fit the log, and as many epochs as fit the time on this machine."""
     alone = int(np.diff(data["train"].offsets).max()) == 1  # each decision by itself
     question = question_of(data)
     improve = None if question.kind == "nothing" else "lpi_cb" if alone or question.kind == "liking" else "lpi_rl"
@@ -131,41 +127,50 @@ def make_plan(data: Prepared, *, clock: Clock, seed: int, changes: Sequence[str]
     # Half of the validation split chooses epochs, the other half β of the improvement.
     train = {"seed": seed, "device": device, "min_history": 0 if alone else 1, "choose_on": "half"}
     config = resolve(Config.parse({"objective": {"name": "mle"}, "train": train}).with_changes(changes), data)
-    epoch, scoring = epoch_seconds(data, config)
-    side_by_side = clock.minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
+    step, each = speed_of(data, config)
+    scoring, test = each * len(data["validation"]), len(data["test"])
+    epoch = step * math.ceil(len(data["train"]) / config.train.batch_size) + scoring
+    side_by_side = minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
     seeds: tuple[int, ...] = REFERENCE_SEEDS
-    minutes = counted(clock.minutes, "minute")
+    given, left = counted(minutes, "minute"), time_left(minutes, sum(split.events for split in data.splits.values()))
     asked = any(change.startswith("train.epochs=") for change in changes)
-    budget = TRAINING_SHARE * clock.left
+    budget = max(left - PASSES * ALL_OF_IT * each * test, TRAINING_SHARE * left)
     # One epoch of every run: the improvement's critic comes after the estimates.
     together = epoch * ((1 if side_by_side else len(seeds)) + (improve is not None))
     if budget < FEWEST_EPOCHS * together and not asked:
         seeds, together = REFERENCE_SEEDS[:1], epoch * (1 + (improve is not None))
         notes.append(
-            f"there is little time ({minutes}) for this log on this machine: the second estimate of the "
+            f"there is little time ({given}) for this log on this machine: the second estimate of the "
             "logging policy is left out, so how far two seeds differ (the noise floor) is not known"
         )
-    most = fitting = config.train.epochs
+    most = trained = config.train.epochs
     if not asked:
-        wanted, fitting = min(most, ENOUGH_EPOCHS), int(np.clip(budget / together, 1, most))
+        wanted, fitting = min(most, ENOUGH_EPOCHS), on_ladder(int(np.clip(budget / together, 1, most)))
+        trained = max(fitting, min(FEWEST_EPOCHS, most))
         if fitting < wanted:
             needed = math.ceil(wanted * together / (60 * TRAINING_SHARE * (1 - REPORT_SHARE)))
             too_few = fitting < FEWEST_EPOCHS
             weak = "too few to learn much" if too_few else "the policies may be weaker than they could be"
             notes.append(
-                f"there is time ({minutes}) for about {counted(fitting, 'epoch')} a run, where `lpi train` takes up to "
+                f"there is time ({given}) for about {counted(fitting, 'epoch')} a run, where `lpi train` takes up to "
                 f"{most} and often needs {wanted}: {weak}. --minutes {needed} allows {wanted}"
             )
-        # Where even the fewest do not fit the clock ends the runs: the gate knows then why they have learned so little.
-        config = config.trained_with(epochs=max(fitting, min(FEWEST_EPOCHS, most)))
-    judging = judging_seconds(data, scoring, min(len(data["test"]), FEWEST_JUDGED))
+        config = config.trained_with(epochs=trained)
+    training = together * trained
+    judged = judged_within(max(left - training, (1 - TRAINING_SHARE) * left), each, test)
+    if judged is not None:
+        notes.append(f"only {judged:,} of {test:,} test sequences are judged, to stay within the time")
     passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT
-    least = (clock.spent + passes * scoring + judging) / 60 + REPORT_SHARE * clock.minutes
-    if least > clock.minutes:
+    fewest = together * min(trained, FEWEST_EPOCHS)
+    judging = PASSES * ALL_OF_IT * each * min(test, FEWEST_JUDGED)
+    least = (fewest + passes * scoring + judging + 60 * minutes - left) / 60
+    if least > minutes:
         kept = f"even the least takes about {math.ceil(least)} minutes for this log on this machine"
-        notes.insert(0, f"{kept}: {minutes} cannot be kept")
+        notes.insert(0, f"{kept}: {given} cannot be kept")
+    if improve is not None and (known := order_check(data)) is not None:
+        notes.insert(0, f"known before any training: the answer will be 'cannot tell', since {known.because}")
     runs = len(seeds) + (improve is not None)
-    return Plan(config, improve, runs, epoch, together * fitting, scoring, seeds, side_by_side, tuple(notes))
+    return Plan(config, improve, runs, epoch, training, seeds, side_by_side, judged, tuple(notes))
 
 
 def counted(number: float, what: str) -> str:
@@ -174,24 +179,6 @@ def counted(number: float, what: str) -> str:
 
 
 # ---------------------------------------------------------------------- how long things take here
-
-
-@dataclass(frozen=True)
-class Clock:
-    """When it began, by time.monotonic(), and how many minutes it has."""
-
-    began: float
-    minutes: float
-
-    @property
-    def spent(self) -> float:
-        """Seconds so far."""
-        return time.monotonic() - self.began
-
-    @property
-    def left(self) -> float:
-        """Seconds until the page must be written; never less than a share, whatever came before."""
-        return max(60 * self.minutes * (1 - REPORT_SHARE) - self.spent, LEAST_SHARE * 60 * self.minutes)
 
 
 def held_out(sequences: int, minutes: float) -> int | None:
@@ -205,52 +192,18 @@ def held_out(sequences: int, minutes: float) -> int | None:
     return most if TENTH * sequences > most else None
 
 
-def epoch_seconds(data: Prepared, config: Config) -> tuple[float, float]:
-    """How long an epoch takes here, and a pass over the validation split: a few steps and a part of one, timed."""
-    with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer.start(data, Run(folder), config)
-        batches = trainer.windows.shuffled(config.train.batch_size, seed=0, epoch=0)
-        trainer.network.train()
-        began, steps = time.perf_counter(), 0
-        for number, batch in zip(range(PROBE), batches, strict=False):
-            if number == 2:
-                began, steps = time.perf_counter(), 0
-            if len(batch.scored):
-                trainer.step(batch, number)
-            steps += 1
-        step = (time.perf_counter() - began) / max(steps, 1)
-        every, scoring = len(trainer.held_out), math.inf
-        part = trainer.held_out.only(_spread(every))
-        for _ in range(2):  # the first also pays for imports
-            began = time.perf_counter()
-            validate(trainer.policy(), part, config, data=data, step=0, ranks=trainer.ranks)
-            scoring = min(scoring, time.perf_counter() - began)
-        whole = scoring * every / max(len(part), 1)
-        return step * trainer.batches + whole, whole
+def time_left(minutes: float, events: int) -> float:
+    """Seconds for training and judging: without reading the log, and without the page."""
+    reading = STARTING + events / READ_EVENTS
+    return max(60 * minutes * (1 - REPORT_SHARE) - reading, LEAST_SHARE * 60 * minutes)
 
 
-def judging_seconds(data: Prepared, scoring: float, sequences: int) -> float:
-    """How long judging on so many sequences takes, by the pass over the validation split that was timed."""
-    return PASSES * ALL_OF_IT * scoring * sequences / max(len(data["validation"]), 1)
+def on_ladder(epochs: int) -> int:
+    """The largest of a few numbers of epochs, so that small differences in speed change no plan."""
+    return max((step for step in LADDER if step <= epochs), default=1)
 
 
-def affordable(data: Prepared, config: Config, run: Run, references: Sequence[Run], clock: Clock) -> int | None:
-    """How many test sequences can be judged in the time that is left, by one measurement; None: all of them."""
-    every = len(data["test"])
-    if every <= FEWEST_JUDGED:
-        return None
-    device = config.train.device
-    policy, others = run.policy(), {each.folder.name: each.policy() for each in references}
-    for each in (policy, *others.values()):
-        each.network.to(device)
-    part = Windows(data, "test", config.data, device=device).only(_spread(every))
-    began = time.monotonic()
-    score(policy, part, events=data.events, references=others, min_history=config.train.min_history, lists=20)
-    seconds = (time.monotonic() - began) / len(part)  # of one sequence
-    fitting = max(int(clock.left / (PASSES * seconds)), FEWEST_JUDGED)
+def judged_within(seconds: float, each: float, every: int) -> int | None:
+    """How many of so many test sequences are judged in this time, of `each` seconds a pass; None: all of them."""
+    fitting = max(int(seconds / (PASSES * ALL_OF_IT * each)), FEWEST_JUDGED)
     return None if fitting >= every else fitting
-
-
-def _spread(every: int) -> np.ndarray:
-    """A few of so many, evenly spaced."""
-    return np.unique(np.linspace(0, max(every - 1, 0), min(every, PROBED)).astype(np.int64))

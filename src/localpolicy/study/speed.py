@@ -1,0 +1,121 @@
+"""How long a training step and a validation take on this machine: measured once for each shape of work, and kept.
+
+So a plan follows from counts, and the same log has the same plan whatever else the machine does. What is measured is
+the time on the clock or the time of the processor, whichever is less: on a busy machine a process waits, and that is
+not its work. Numbers lie in `speed.json` under the user's cache folder ($XDG_CACHE_HOME/localpolicy, or ~/.cache), and
+may be deleted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from localpolicy.data.store import Prepared
+from localpolicy.errors import LocalPolicyError
+from localpolicy.runs.config import Config
+from localpolicy.runs.run import Run
+from localpolicy.runtime.files import read_json, write_json
+from localpolicy.training.trainer import Trainer
+from localpolicy.training.validation import validate
+
+PROBE = 8  # steps that are timed; the first two warm up
+PROBED = 64  # sequences of the validation that is timed
+MOST_KEPT = 500  # shapes of work
+
+
+class Speed(NamedTuple):
+    """Seconds on this machine."""
+
+    step: float
+    sequence: float  # of one that is scored
+
+
+def speed_of(data: Prepared, config: Config) -> Speed:
+    """The kept one of this shape of work, or else a new measurement."""
+    place, key = _folder() / "speed.json", shape_of(data, config)
+    kept = _kept(place)
+    if key not in kept:
+        kept[key] = list(_measured(data, config))
+        with suppress(LocalPolicyError, OSError):  # a home that cannot be written costs a measurement each time
+            write_json(place, dict(list(kept.items())[-MOST_KEPT:]))
+    return Speed(*kept[key])
+
+
+def shape_of(data: Prepared, config: Config) -> str:
+    """All that the time of a step depends on: counts to two digits, the network, the machine."""
+    device = config.train.device
+    where = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()}, {os.cpu_count()}"
+    train = data["train"]
+    counts = (data.n_items, train.events / max(len(train), 1), config.data.length, config.train.batch_size)
+    shape = [where, torch.get_num_threads(), torch.__version__, *(f"{float(each):.2g}" for each in counts)]
+    return " | ".join(map(str, [*shape, config.model.model_dump_json(), config.train.catalogue]))
+
+
+def _folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME")
+    return (Path(home) if home else Path.home() / ".cache") / "localpolicy"
+
+
+def _kept(place: Path) -> dict[str, Any]:
+    """What is there and can be read."""
+    try:
+        content = read_json(place)
+    except (LocalPolicyError, OSError):
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    return {key: value for key, value in content.items() if _is_speed(value)}
+
+
+def _is_speed(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(v, float) and 0 < v < math.inf for v in value)
+
+
+class _Watch:
+    """Seconds since it was made, on the clock or of the processor."""
+
+    def __init__(self, *, on_device: bool) -> None:
+        self.on_device, self.clock, self.processor = on_device, time.perf_counter(), time.process_time()
+
+    @property
+    def seconds(self) -> float:
+        passed = time.perf_counter() - self.clock
+        return max(passed if self.on_device else min(passed, time.process_time() - self.processor), 1e-6)
+
+
+def _measured(data: Prepared, config: Config) -> Speed:
+    """A few steps, and a part of a validation."""
+    on_device = config.train.device != "cpu"
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Trainer.start(data, Run(folder), config)
+        batches = trainer.windows.shuffled(config.train.batch_size, seed=0, epoch=0)
+        trainer.network.train()
+        watch, steps = _Watch(on_device=on_device), 0
+        for number, batch in zip(range(PROBE), batches, strict=False):
+            if number == 2:
+                watch, steps = _Watch(on_device=on_device), 0
+            if len(batch.scored):
+                trainer.step(batch, number)
+            steps += 1
+        step, scoring = watch.seconds / max(steps, 1), math.inf
+        part = trainer.held_out.only(spread(len(trainer.held_out)))
+        for _ in range(2):  # the first also pays for imports
+            watch = _Watch(on_device=on_device)
+            validate(trainer.policy(), part, config, data=data, step=0, ranks=trainer.ranks)
+            scoring = min(scoring, watch.seconds)
+    return Speed(step, scoring / max(len(part), 1))
+
+
+def spread(every: int) -> np.ndarray:
+    """A few of so many, evenly spaced."""
+    return np.unique(np.linspace(0, max(every - 1, 0), min(every, PROBED)).astype(np.int64))
