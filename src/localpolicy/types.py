@@ -99,6 +99,11 @@ class Batch:
         """[M] what an action is credited with: the reward of its place, or the list's where a list has one."""
         return self.reward if self.list_reward is None else self.list_reward
 
+    def scored_after(self, min_history: int) -> Tensor:
+        """The positions with so many actions before them. What stands above in a list is no such action."""
+        before = self.history if self.context is None else self.history[self.context]
+        return self.scored[before[self.scored] >= min_history]
+
     @property
     def owners(self) -> Tensor:
         """Whose each of the B histories is: what errors are clustered by."""

@@ -120,7 +120,7 @@ def test_the_critics_epoch_and_calibration_rest_on_first_meetings(shop, tmp_path
     for half in range(2):
         windows = Windows(shop, "validation", run.config.data).part(half, 2).of_first_meetings()
         batch = windows.cut(windows._numbers(torch.arange(len(windows))))
-        earned.append(batch.reward[batch.scored].double())
+        earned.append(batch.reward[batch.scored if half == 0 else batch.scored_after(1)].double())
     chosen = [line["validation"]["constant_error"] for line in run.metrics() if line["stage"] == "critic-1"]
     assert chosen == pytest.approx([earned[0].var(correction=0).item()] * len(chosen))
     assert run.manifest["improvement"]["calibration"]["n"] == len(earned[1])

@@ -18,7 +18,8 @@ def log_of(generosity: float, *, sequences: int = 400, length: int = 30, items: 
     item = rng.integers(items, size=len(sequence))
     user = generosity * rng.standard_normal(sequences)[sequence]
     reward = item / items + user + 0.1 * rng.standard_normal(len(sequence))
-    return ReturnsLog(sequence, item, reward, reward, np.ones(len(item)))
+    history = np.tile(np.arange(length), sequences)
+    return ReturnsLog(sequence, item, reward, reward, np.ones(len(item)), history)
 
 
 def error(model, log):
@@ -37,7 +38,8 @@ def test_it_finds_what_was_planted():
 
 def test_by_hand_and_from_the_past_alone():
     """One item of mean 0 in all: u is the mean of what came before, over so many and 20 more."""
-    log = ReturnsLog(np.array([0, 0, 0, 1]), np.zeros(4, int), np.array([1.0, 3.0, 0.0, -4.0]), np.zeros(4), np.ones(4))
+    rewards, history = np.array([1.0, 3.0, 0.0, -4.0]), np.array([0, 1, 2, 0])
+    log = ReturnsLog(np.array([0, 0, 0, 1]), np.zeros(4, int), rewards, np.zeros(4), np.ones(4), history)
     plain = fit_plain(log, n_items=2)
     assert plain.mean_reward[0] == 0.0 and plain.mean_reward[1] == 0.0
     found = plain._replace(generosity=1.0, mean_return=np.array([0.5, 9.0]))(log)

@@ -72,6 +72,10 @@ class Visits(NamedTuple):
         """Those of some visits."""
         return Visits(*(column[chosen] for column in self))
 
+    def known(self, weight: np.ndarray) -> np.ndarray:
+        """Decisions of visits of which every weight is known [n]."""
+        return ~np.isin(self.sequence, self.sequence[np.isnan(weight)])
+
     @property
     def starts(self) -> np.ndarray:
         """Where each visit begins [U]."""
@@ -110,16 +114,22 @@ def read_visits(scores: Scores, *, propensities: str | None = None) -> tuple[Vis
     weight = ratios(scores, propensities=propensities)
     if weight is None:
         return None
+    columns = (scores.sequence, scores.item, scores.reward, weight)
     if scores.above is None:
-        return Visits.of(scores.sequence, scores.item, scores.reward), weight
-    starts = np.flatnonzero(np.diff(scores.list_number, prepend=-1))
+        return Visits.of(*columns[:3]), weight
+    return of_lists(*columns, scores.list_number, scores.above, scores.place)
+
+
+def of_lists(
+    sequence: np.ndarray, item: np.ndarray, reward: np.ndarray, weight: np.ndarray, list_number: np.ndarray,
+    above: np.ndarray, place: np.ndarray | None,
+) -> tuple[Visits, np.ndarray]:  # fmt: skip
+    """The same from rows of lists."""
+    starts = np.flatnonzero(np.diff(list_number, prepend=-1))
     step = np.arange(len(weight)) - np.repeat(starts, np.diff(np.append(starts, len(weight))))
-    whole = (scores.above == step) & ((scores.above if scores.place is None else scores.place) == step)
-    product, earned = (
-        np.multiply.reduceat(np.where(whole, weight, np.nan), starts),
-        np.add.reduceat(scores.reward, starts),
-    )
-    return Visits.of(scores.sequence[starts], scores.item[starts], earned), product
+    whole = (above == step) & ((above if place is None else place) == step)
+    product = np.multiply.reduceat(np.where(whole, weight, np.nan), starts)
+    return Visits.of(sequence[starts], item[starts], np.add.reduceat(reward, starts)), product
 
 
 class ReturnModel(NamedTuple):
@@ -221,7 +231,7 @@ def return_gain(
     which a weight is not known are left out.
     """
     weights = [new, np.ones(len(new)) if old is None else old]
-    known = ~np.isin(visits.sequence, visits.sequence[np.isnan(weights[0] + weights[1])])
+    known = visits.known(weights[0] + weights[1])
     visits, weights = visits.at(known), [each[known] for each in weights]
     opinions = [Opinion.of(model, visits, None if each is None else each[known]) for each in expected]
     if old is None:

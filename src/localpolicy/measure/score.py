@@ -95,8 +95,7 @@ def score(
     columns: defaultdict[str, list[np.ndarray]] = defaultdict(list)
     with progress(description, len(windows)) as advance:
         for batch in windows.in_order(batch_size, rank=ranks.rank, ranks=ranks.total):
-            before = batch.history if batch.context is None else batch.history[batch.context]
-            at = batch.scored[before[batch.scored] >= min_history]
+            at = batch.scored_after(min_history)
             part = replace(batch, scored=at)
             window = part.sequences[part.row[at]]
             found = {"sequence": part.owners[part.row[at]], "window": window}

@@ -3,11 +3,14 @@
 Both are found on validation sequences that chose no epoch. The slope (see `training.critic_quality`) comes first; at 0
 the policy stays at μ̂. β is given, or chosen:
 
-- with logged propensities: the largest lower confidence bound of the value among μ̂ (β = ∞) and a grid of multiples of
-  the advantage's spread, of those within the divergence budget and with an effective sample of a tenth. The bounds hold
-  for all candidates at once (δ/K each), sequences being the independent unit. It is the value of one deviation from μ,
-  of a whole list where the log has lists.
-  `train.estimator` says how it is estimated (see `measure.value`).
+- with logged propensities: the largest lower confidence bound among μ̂ (β = ∞) and a grid of multiples of the
+  advantage's spread, of those within the divergence budget and with an effective sample of a tenth; of these those that
+  the gate can judge, if there are any: whose effective sample on the test rows would be large enough. The bounds hold
+  for all candidates at once (δ/K each), sequences being the independent unit.
+  What is bounded is the value of one deviation from μ, of a whole list where the log has lists; `train.estimator` says
+  how it is estimated (see `measure.value`). Where the critic looks ahead (γ > 0) it is the gain in the return of one
+  deviation over that of μ̂, paired, doubly robust (see `measure.returns`): asked for the next reward alone, the best
+  way there looks like a loss.
 - on impression logs without propensities: the same with μ̂'s probabilities in their place, which is a guess.
 - on interaction logs, where no action was passed over: never so. β is the spread itself.
 
@@ -20,6 +23,8 @@ its own spread says how far β should go.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,21 +34,24 @@ from torch import Tensor
 from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
-from localpolicy.data.store import Prepared
-from localpolicy.measure.decisions import LEAST_EFFECTIVE, Decisions, estimand_of, whole_lists
+from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.measure.decisions import LEAST_EFFECTIVE, effective_sample
+from localpolicy.measure.intervals import lower_bound
+from localpolicy.measure.returns import Opinion, ReturnModel, Visits, of_deviations
 from localpolicy.measure.score import ItemMeans
-from localpolicy.measure.value import value_bounds
+from localpolicy.measure.value import DELTA, value_bounds
 from localpolicy.model.policy import Policy
-from localpolicy.model.readout import critic_targets
 from localpolicy.model.towers import Towers
 from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.critic_quality import Calibration, calibrate
+from localpolicy.training.held_out import HeldOut, read_held_out
 from localpolicy.training.validation import batch_size, reward_model, reward_scale
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
 USUAL = 1.0  # the multiple where nothing can choose
+ENOUGH = 120.0  # effective decisions on the test rows: a fifth more than the least that the gate asks for
 STEPS = 30  # halvings in search of a β within the budget
 
 
@@ -51,7 +59,7 @@ class BetaCandidate(NamedTuple):
     """A β that was considered, with its value, lower bound and distance from μ̂."""
 
     beta: float | None  # None: μ̂ itself
-    value: float  # of one deviation from μ
+    value: float  # of one deviation from μ; where the critic looks ahead, the gain in its return over that of μ̂
     low: float  # its lower bound, for all candidates at once
     effective: float  # effective sample, as a share of the decisions
     js: float
@@ -88,69 +96,6 @@ class Choice(NamedTuple):
         }
 
 
-class HeldOut(NamedTuple):
-    """One number per held-out position, all [n]."""
-
-    sequence: np.ndarray
-    reward: np.ndarray
-    returns: np.ndarray  # G, as the critic's targets: discounted, and as at a list's first place
-    weight: np.ndarray  # of the critic's squared error
-    taken: np.ndarray  # Q(x, a)
-    expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a), over what could be chosen
-    item: np.ndarray
-    place: np.ndarray  # in its list: how many stand above
-    log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where it is unknown
-    known: bool  # whether the log states μ
-    begins: np.ndarray  # where in its sequence the list begins
-    stated: np.ndarray | None = None  # its place as the log states it
-
-    def decisions(self, logp: np.ndarray, taken: np.ndarray | None, expected: np.ndarray | None) -> Decisions:
-        """Of a policy with these log π(a|x): of whole lists, where the log has any."""
-        log = Decisions(np.exp(logp - self.log_mu), self.reward, self.sequence, taken, expected)
-        if estimand_of(self.place) == "decision":
-            return log.at(~np.isnan(log.weight))
-        another = (np.diff(self.sequence, prepend=-1) != 0) | (np.diff(self.begins, prepend=-1) != 0)
-        another |= np.diff(self.place, prepend=-1) <= 0  # two histories of one sequence may be equally long
-        return whole_lists(log, self.place, np.cumsum(another), place=self.stated)
-
-
-@torch.no_grad()
-def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Config, ranks: Ranks) -> HeldOut:
-    """What calibration and estimates need, in one pass."""
-    network = policy.network
-    assert isinstance(network, Towers)
-    catalogue = backend(config.train.catalogue) if network.shard is None else sharded
-    logging, critic = network.head("logging").detach(), network.head(network.critic).detach()
-    columns: list[tuple[Tensor, ...]] = []
-    for batch in windows.in_order(batch_size(config), rank=ranks.rank, ranks=ranks.total):
-        at = batch.scored
-        hidden = network.hidden_without_dropout(batch)[at]
-        q, item = critic.logits(hidden), batch.item[at]
-        estimate, open_items = logging.logits(hidden), OpenItems.of(batch)
-        log_mu, mean_q = catalogue.log_prob_and_mean(estimate, item, q, open_items)
-        if open_items is not None:
-            log_mu = log_mu.masked_fill(open_items.unknown, torch.nan)
-        log_propensity = torch.full_like(log_mu, torch.nan) if batch.propensity is None else batch.propensity[at].log()
-        above = torch.zeros_like(at) if batch.context is None else at - batch.context[at]
-        window = batch.sequences[batch.row[at]]
-        place = windows.places_at(window, batch.history[at]) if batch.context is not None else None
-        columns.append(
-            (batch.owners[batch.row[at]], item, above, batch.history[at] - above, above if place is None else place,
-             batch.reward[at], *critic_targets(batch, gamma=gamma), q.at(item), mean_q, log_mu, log_propensity)
-        )  # fmt: skip
-    gathered = [ranks.all_gather(torch.cat(column))[0].cpu().numpy() for column in zip(*columns, strict=True)]
-    (sequences, items, above_each, begins, places), numbers = (
-        gathered[:5],
-        [column.astype(np.float64) for column in gathered[5:]],
-    )
-    reward, returns, weight, q_taken, q_mean, estimated, stated = numbers
-    known = bool(len(stated)) and not np.isnan(stated).any()
-    log_mu = np.where(np.isnan(estimated), np.nan, stated) if known else estimated
-    return HeldOut(
-        sequences, reward, returns, weight, q_taken, q_mean, items, above_each, log_mu, known, begins, places
-    )
-
-
 def choose(
     policy: Policy,
     windows: Windows,
@@ -165,7 +110,8 @@ def choose(
 
     `again`: the log is an improved policy's own, so that this step follows an earlier one.
     """
-    read = read_held_out(policy, windows, gamma=objective.critic_objective("").gamma, config=config, ranks=ranks)
+    gamma = objective.critic_objective("").gamma
+    read = read_held_out(policy, windows, gamma=gamma, config=config, ranks=ranks)
     calibration = calibrate(
         read.returns, read.expected, read.taken, read.sequence, weight=read.weight, place=read.place
     )
@@ -174,23 +120,49 @@ def choose(
     usual = objective.beta or USUAL * spread
     if slope == 0:
         return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
-    curve = _Curve(policy, windows, slope, config, ranks, reward_model(data, config))
+    returns = ReturnModel.fit(Visits.of_split(data, "train"), gamma=gamma, n_items=data.n_items) if gamma > 0 else None
+    curve = _Curve(policy, windows, slope, config, ranks, returns or reward_model(data, config))
     ceiling = objective.max_js if objective.beta else objective.ceiling(again=again)
     if objective.beta is not None or data.kind != "impressions" or np.isnan(read.log_mu).all():
         beta, by = _within(curve, usual, ceiling), "given" if objective.beta else "spread"
         said = None if beta == usual else f"β was raised from {usual:.3g} to {beta:.3g} to stay within max_js."
         return Choice(beta, slope, calibration, by, said=said)
-    candidates = _judged(curve, [multiple * spread for multiple in MULTIPLES], read, scale=reward_scale(data))
-    most = math.inf if ceiling is None else ceiling
+    betas = [multiple * spread for multiple in MULTIPLES]
+    candidates = (
+        _by_value(curve, betas, read, scale=reward_scale(data))
+        if returns is None
+        else _by_return(curve, betas, read, returns)
+    )
+    what = "value" if returns is None else "return"
+    by = f"{what} by logged propensities" if read.known else f"{what} by μ̂'s own propensities: a guess"
+    best = _best(candidates, most=math.inf if ceiling is None else ceiling, judged=judged_rows(data, config))
+    if best.beta is None:
+        said = f"no tilt has a larger lower bound of its {what} than μ̂ itself: the policy stays at μ̂."
+        return Choice(usual, 0.0, calibration, by, tuple(candidates), said)
+    return Choice(best.beta, slope, calibration, by, tuple(candidates))
+
+
+def _best(candidates: Sequence[BetaCandidate], *, most: float, judged: int) -> BetaCandidate:
+    """The largest lower bound among what is within the ceiling, is covered by the log, and can be judged if any can."""
     allowed = [
         each for each in candidates if each.beta is None or (each.effective >= LEAST_EFFECTIVE and each.js <= most)
     ]
-    best = max(allowed, key=lambda each: each.low)
-    by = "value by logged propensities" if read.known else "value by μ̂'s own propensities: a guess"
-    if best.beta is None:
-        said = "no tilt has a larger lower bound of its value than μ̂ itself: the policy stays at μ̂."
-        return Choice(usual, 0.0, calibration, by, tuple(candidates), said)
-    return Choice(best.beta, slope, calibration, by, tuple(candidates))
+    least = ENOUGH / max(judged, 1)
+    can_be_judged = [each for each in allowed if each.beta is None or each.effective >= least]
+    if any(each.beta is not None for each in can_be_judged):
+        allowed = can_be_judged
+    return max(allowed, key=lambda each: each.low)
+
+
+def judged_rows(data: Prepared, config: Config) -> int:
+    """How many decisions, or lists, of the test split the gate will judge by: their number alone."""
+    if data.holds_out_last:
+        return len(data["test"])
+    arrays, (offsets, _) = data["test"].arrays, data["test"].histories
+    above = np.asarray(arrays["above"]).astype(np.int64) if "above" in arrays else np.zeros(offsets[-1], np.int64)
+    before = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)) - above
+    chosen = np.asarray(arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+    return int((chosen & (above == 0) & (before >= config.train.min_history)).sum())
 
 
 SILENT = (
@@ -204,12 +176,13 @@ class _Curve:
     """π_β ∝ μ̂ exp(s Q/β) on held-out sequences: for any β, log π_β at the taken items, and JS from μ̂."""
 
     def __init__(
-        self, policy: Policy, windows: Windows, slope: float, config: Config, ranks: Ranks, model: ItemMeans | None
-    ) -> None:
+        self, policy: Policy, windows: Windows, slope: float, config: Config, ranks: Ranks,
+        model: ItemMeans | ReturnModel | None,
+    ) -> None:  # fmt: skip
         network = policy.network
         assert isinstance(network, Towers)
         self.network, self.windows, self.slope, self.config, self.ranks = network, windows, slope, config, ranks
-        self.model = model  # r̂ of the doubly robust estimate
+        self.model = None if network.shard is not None else model  # of the doubly robust estimate: it reads whole rows
         self.catalogue = backend(config.train.catalogue) if network.shard is None else sharded
         self.logging = network.head("logging").detach()
         assert network.slope == 1.0, "the slope is not chosen yet"
@@ -226,6 +199,7 @@ class _Curve:
         expected: list[list[Tensor]] = [[] for _ in betas]
         size, ranks = batch_size(self.config), self.ranks
         for batch in self.windows.in_order(size, rank=ranks.rank, ranks=ranks.total):
+            batch = replace(batch, scored=batch.scored_after(self.config.train.min_history))
             hidden = self.network.hidden_without_dropout(batch)[batch.scored]
             reference, item = self.logging.logits(hidden), batch.item[batch.scored]
             open_items = OpenItems.of(batch)
@@ -251,10 +225,10 @@ class _Points(NamedTuple):
     expected: np.ndarray | None  # [K, n] Σ_a π_β(a|x) r̂(a), over what could be chosen
 
 
-def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -> list[BetaCandidate]:
-    """μ̂ and every β: the value of one deviation, its lower bound for all of them at once, and the overlap."""
+def _by_value(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -> list[BetaCandidate]:
+    """Every β and μ̂: the value of one deviation, its lower bound for all of them at once, and the overlap."""
     points = curve.at([*betas, math.inf])
-    taken = None if curve.model is None else curve.model.mean.double().numpy()[read.item]
+    taken = curve.model.mean.double().numpy()[read.item] if isinstance(curve.model, ItemMeans) else None
     logs = []
     for index, logp in enumerate(points.logp):
         expected = None if points.expected is None else points.expected[index]
@@ -264,6 +238,25 @@ def _judged(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -
         BetaCandidate(beta, bound.value, bound.low, bound.effective, float(js))
         for beta, bound, js in zip([*betas, None], bounds, points.js, strict=True)
     ]
+
+
+def _by_return(curve: _Curve, betas: list[float], read: HeldOut, model: ReturnModel) -> list[BetaCandidate]:
+    """Every β and μ̂: by how much the return of one deviation is above μ̂'s, and the same as above."""
+    points, found, shares = curve.at([*betas, math.inf]), [], []
+    for index, logp in enumerate(points.logp):
+        visits, weight = read.visits(logp)
+        known = visits.known(weight)
+        # Of a list's places E_π q is not that of the list.
+        expected = points.expected[index][known] if points.expected is not None and len(known) == len(logp) else None
+        visits, weight = visits.at(known), weight[known]
+        found.append(of_deviations(visits, weight, Opinion.of(model, visits, expected), gamma=model.gamma))
+        shares.append(effective_sample(weight) / max(len(weight), 1))
+    candidates = []
+    for beta, each, share, js in zip([*betas, None], found, shares, points.js, strict=True):
+        gain = each - found[-1]
+        low = lower_bound(gain.values, gain.clusters, confidence=1 - DELTA / len(betas))
+        candidates.append(BetaCandidate(beta, gain.mean, 0.0 if beta is None else low, share, float(js)))
+    return candidates
 
 
 def _within(curve: _Curve, beta: float, max_js: float | None) -> float:

@@ -146,10 +146,10 @@ class _Together:
         known = credited(Windows(data, "train", config.data, device=config.train.device), self._critic)
         plain = fit_plain(read_decisions(known, gamma=gamma), n_items=data.n_items)
         held_out = read_decisions(windows, gamma=gamma)
-        mean = np.average(held_out.returns, weights=held_out.weight)
-        plain_error, constant = (
-            float(np.mean(held_out.weight * (said - held_out.returns) ** 2)) for said in (plain(held_out), mean)
-        )
+        counted = held_out.history >= config.train.min_history  # as the calibration's positions
+        returns, weight, said = held_out.returns[counted], held_out.weight[counted], plain(held_out)[counted]
+        mean = np.average(returns, weights=weight)
+        plain_error, constant = (float(np.mean(weight * (each - returns) ** 2)) for each in (said, mean))
         return CriticError(choice.calibration.error, plain_error, constant)
 
     def _open(self, shard: Shard | None) -> Policy:

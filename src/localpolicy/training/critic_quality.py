@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from localpolicy.data.batches import Windows
 from localpolicy.measure.credible import credible_means
@@ -22,6 +23,7 @@ class ReturnsLog(NamedTuple):
     reward: np.ndarray  # as at the first place of a list
     returns: np.ndarray  # likewise: see `critic_targets`
     weight: np.ndarray  # of a squared error
+    history: np.ndarray  # actions before this one, or before its list
 
 
 class PlainCritic(NamedTuple):
@@ -61,16 +63,15 @@ def credited(windows: Windows, critic: Reads, *, repeats: bool = False) -> Windo
 
 def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
     """The decisions of these windows, with their discounted returns."""
-    columns = []
+    columns: list[tuple[Tensor, ...]] = []
     for batch in windows.in_order(batch_size):
         at = batch.scored
         returns, weight = critic_targets(batch, gamma=gamma)
         reward = batch.credited[at] / weight.sqrt()
-        columns.append((batch.owners[batch.row[at]], batch.item[at], reward, returns, weight))
-    sequence, item, *numbers = (
-        np.concatenate([part.cpu().numpy() for part in column]) for column in zip(*columns, strict=True)
-    )
-    return ReturnsLog(sequence, item, *(column.astype(np.float64) for column in numbers))
+        history = batch.history[at if batch.context is None else batch.context[at]]
+        columns.append((batch.owners[batch.row[at]], batch.item[at], reward, returns, weight, history))
+    joined = (np.concatenate([part.cpu().numpy() for part in column]) for column in zip(*columns, strict=True))
+    return ReturnsLog(*(each if each.dtype.kind == "i" else each.astype(np.float64) for each in joined))
 
 
 def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
