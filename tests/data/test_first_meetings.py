@@ -11,7 +11,7 @@ from shop_logs import write_shop
 
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import WindowConfig, Windows
-from localpolicy.data.first_meetings import met_before, until_met_again
+from localpolicy.data.first_meetings import earned_by_meeting, met_before
 from localpolicy.model.readout import returns_to_go
 
 VIEW, BUY = 0, 1
@@ -23,11 +23,9 @@ def by_hand(rows):
     again, earned = [], []
     for at, (sequence, item, _) in enumerate(rows):
         mine = [k for k, row in enumerate(rows) if row[:2] == (sequence, item)]
-        kind = rows[mine[0]][2]
-        met = [k for k in mine[1:] if rows[k][2] == kind]
-        until = met[0] if met else len(rows)
+        met = [k for k in mine if rows[k][2] == rows[mine[0]][2]]
         again.append(at != mine[0])
-        earned.append(sum(WORTH[rows[k][2]] for k in mine if k < until))
+        earned.append(sum(WORTH[rows[k][2]] for k in mine) / len(met))
     return again, earned
 
 
@@ -44,19 +42,35 @@ def test_every_sequence_of_three_actions_is_credited_as_by_hand(items):
         sequence, item, event, reward = columns(rows)
         again, earned = by_hand(rows)
         assert met_before(sequence, item).tolist() == again
-        assert until_met_again(sequence, item, event, reward).tolist() == earned
+        assert earned_by_meeting(sequence, item, event, reward).tolist() == earned
 
 
-def test_a_purchase_belongs_to_the_view_before_it_and_not_to_a_later_one():
-    rows = [(0, 7, VIEW), (0, 3, VIEW), (0, 7, BUY), (0, 7, VIEW), (0, 7, BUY)]
+def test_a_purchase_after_a_second_view_is_credited_too():
+    """Before it was credited to nobody: the first view had what came before the second, and repeats are no choices."""
+    rows = [(0, 7, VIEW), (0, 3, VIEW), (0, 7, VIEW), (0, 7, BUY)]
+    earned = earned_by_meeting(*columns(rows))
+    assert (
+        earned.tolist() == [(2 * WORTH[VIEW] + WORTH[BUY]) / 2, WORTH[VIEW]] + [(2 * WORTH[VIEW] + WORTH[BUY]) / 2] * 2
+    )
+
+
+def test_what_is_met_more_often_is_no_better_for_that():
+    """A view is followed by a purchase in one of four cases; people meet item 0 once, and item 1 up to five times."""
+    rng, rows = np.random.default_rng(0), []
+    for sequence in range(8_000):
+        for item, times in ((0, 1), (1, rng.integers(1, 6))):
+            for _ in range(times):
+                rows += [(sequence, item, VIEW)] + [(sequence, item, BUY)] * int(rng.random() < 0.25)
     sequence, item, event, reward = columns(rows)
-    assert until_met_again(sequence, item, event, reward)[0] == WORTH[VIEW] + WORTH[BUY]
-    assert until_met_again(sequence, item, event, reward)[1] == WORTH[VIEW]
+    earned = earned_by_meeting(sequence, item, event, reward)
+    first = ~met_before(sequence, item)
+    for each in (0, 1):
+        assert earned[first & (item == each)].mean() == pytest.approx(WORTH[VIEW] + 0.25 * WORTH[BUY], abs=0.02)
 
 
 def test_an_empty_log_has_none():
     nothing = torch.zeros(0, dtype=torch.long)
-    assert len(met_before(nothing, nothing)) == len(until_met_again(nothing, nothing, nothing, nothing.float())) == 0
+    assert len(met_before(nothing, nothing)) == len(earned_by_meeting(nothing, nothing, nothing, nothing.float())) == 0
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +89,7 @@ def test_windows_of_first_meetings_ask_for_these_alone_and_read_histories_as_bef
     assert 0 < len(after.scored) < len(before.scored)
     for name in ("item", "previous_item", "previous_event", "row", "column", "history"):
         assert torch.equal(getattr(before, name), getattr(after, name)), name
-    earned = until_met_again(
+    earned = earned_by_meeting(
         plain.history_of_rows, plain.arrays["item"], plain.arrays["event"], plain.arrays["reward"]
     ).float()
     assert torch.equal(after.reward[after.scored], earned[index][~again[index]])

@@ -194,7 +194,7 @@ def test_what_came_of_an_item_counts_for_the_first_meeting():
     )  # fmt: skip
     met = choices_of("π", people)
     assert met.first and met.sequence.tolist() == [0, 0, 1]
-    np.testing.assert_allclose(met.reward, [1.2, 1.2, 0.2], err_msg="what the second meeting brought is its own")
+    np.testing.assert_allclose(met.reward, [1.2, 1.2, 1.4 / 2], err_msg="what two views brought, by view")
     np.testing.assert_allclose(np.exp(met.logp), [0.1, 0.2, 0.4])
     np.testing.assert_allclose(np.exp(met.logp_reference["μ̂"]), [0.2, 0.2, 0.2])
     np.testing.assert_allclose(met.ranks, [0.1, 0.2, 0.3])

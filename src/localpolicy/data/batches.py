@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.config import WindowConfig
-from localpolicy.data.first_meetings import met_before, until_met_again
+from localpolicy.data.first_meetings import earned_by_meeting, met_before
 from localpolicy.data.store import CONTEXT, Prepared, Split
 from localpolicy.settings import AUTO
 from localpolicy.types import START, Batch, Following, ItemFilters
@@ -89,7 +89,7 @@ class Windows:
         return torch.repeat_interleave(count, self.offsets.diff())
 
     def of_first_meetings(self, *, repeats: bool = False) -> Windows:
-        """The same, each first meeting credited with all that came of it (see `data.first_meetings`).
+        """The same, each first meeting credited with what its item earned by meeting (see `data.first_meetings`).
 
         Repeats are no positions then; or, with `repeats`, positions that earned the mean of all first meetings.
         What was no choice (`context`) is none here either.
@@ -98,7 +98,7 @@ class Windows:
         meetings.__dict__.pop("positions", None)
         history = self.history_of_rows
         again = met_before(history, item)
-        earned = until_met_again(history, item, event, reward)
+        earned = earned_by_meeting(history, item, event, reward)
         passive = event == (-1 if self.context is None else self.context)
         mean = earned[~again & ~passive].mean() if repeats else earned.new_zeros(())
         meetings.meetings = True

@@ -1,9 +1,10 @@
 """First meetings: in a log of actions, the rows at which a sequence takes an item for the first time.
 
 Who buys what they have just viewed does so whatever is shown: the purchase is what came of the view. So of a log of
-actions the choices are its first meetings, each credited with all that its item earned until it was met again (by a row
-of the first one's kind: popular items are met more often, and are no better for that). Moving rewards to the row that
-caused them is the idea of RUDDER (Arjona-Medina et al. 2019), which learns where they belong; here the item says it.
+actions the choices are its first meetings, each credited with what its item earned by meeting: all that it ever earned,
+over how often it was met (a row of the first one's kind is a meeting). So a purchase after a second view is credited
+too, and popular items, which are met more often, are no better for that. Moving rewards to the row that caused them is
+the idea of RUDDER (Arjona-Medina et al. 2019), which learns where they belong; here the item says it.
 
 What showing an item again would earn, such a log does not say. A critic that learns nothing of repeats credits them as
 if the item were new; so they are credited with the mean of all first meetings: no reason to show again, or not to.
@@ -24,8 +25,8 @@ def met_before(sequence: Tensor, item: Tensor) -> Tensor:
     return again
 
 
-def until_met_again(sequence: Tensor, item: Tensor, event: Tensor, reward: Tensor) -> Tensor:
-    """What a sequence earned with an item from its first row until the next one of the same event: [E], at all rows."""
+def earned_by_meeting(sequence: Tensor, item: Tensor, event: Tensor, reward: Tensor) -> Tensor:
+    """What a sequence earned with an item, over its rows of the first one's event: [E], at all rows."""
     if not len(item):
         return reward.double()
     key = sequence * (int(item.max()) + 1) + item.long()
@@ -35,8 +36,7 @@ def until_met_again(sequence: Tensor, item: Tensor, event: Tensor, reward: Tenso
     begins = torch.ones_like(group, dtype=torch.bool)
     begins[1:] = group[1:] != group[:-1]
     first = begins.nonzero().squeeze(1)
-    meetings = (kind == kind[first][group]).cumsum(0)
-    counted = meetings == meetings[first][group]
+    met = torch.bincount(group[kind == kind[first][group]], minlength=len(first))
     earned = torch.zeros(len(first), dtype=torch.float64, device=item.device)
-    earned.index_add_(0, group, reward[order].double() * counted)
-    return earned[pair]
+    earned.index_add_(0, group, reward[order].double())
+    return (earned / met)[pair]

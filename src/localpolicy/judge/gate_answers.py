@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from localpolicy.data.first_meetings import until_met_again
+from localpolicy.data.first_meetings import earned_by_meeting
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.judge.bench import CHOSEN_OTHERWISE, Bench
 from localpolicy.judge.claims import CHECKS, LEFT_OUT, UNJUDGED, Claim, Outcome, check, unjudged
@@ -57,9 +57,7 @@ WORTH = {
     "yes": "its answers would be worth more", "no": "its answers would be worth no more",
     "lower": "its answers would be worth no more", "cannot tell": "its answers would not significantly be worth more",
 }  # fmt: skip
-FIRST = (
-    " (an answer is the first time that a person meets an item, with all that the item earned until they met it again)"
-)
+FIRST = " (an answer is the first time that a person meets an item, with what the item earned each time they met it)"
 MET = " among items that the person had not met before"
 TORN = {  # why worth and number together do not tell, by what worth alone says
     "yes": "its answers would be worth more, but there may be fewer of them, and together the gain is not significant",
@@ -109,7 +107,7 @@ def choices_of(name: str, scores: Scores) -> Choices:
     if scores.logp_unseen is not None:
         rows, logp, by_reference = ~scores.repeat, scores.logp_unseen, scores.logp_unseen_reference
         columns = (torch.from_numpy(each) for each in (scores.sequence, scores.item, scores.event, reward))
-        reward = until_met_again(*columns).numpy()
+        reward = earned_by_meeting(*columns).numpy()
     answered = np.array([event != NO_ANSWER for event in scores.events], dtype=float)[scores.event[rows]]
     ranks = scores.metric(RANKS)[rows] * answered / max(float(answered.mean()) if len(answered) else 0.0, SMALL)
     known = {name: each[rows].astype(np.float64) for name, each in by_reference.items()}
