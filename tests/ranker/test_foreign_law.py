@@ -107,3 +107,13 @@ def test_chances_of_whole_lists_sum_to_one():
     total = sum(float(np.exp(log_chance(logits, pinned._replace(at=np.array([[first, *order]])))[0]))
                 for order in itertools.permutations(rest, 2))  # fmt: skip
     assert total == pytest.approx(1)
+
+
+def test_candidates_logged_with_the_shown_ones_first_are_no_fault():
+    log = log_of(count=3000)
+    order = np.lexsort((np.where(log.place > 0, log.place, 99), log.request))
+    row = np.argsort(order)
+    moved = replace(log, item=log.item[order], place=log.place[order], score=log.score[order],
+                    answers=log.answers._replace(row=row[log.answers.row]), columns={})  # fmt: skip
+    assert moved.place[:4].tolist() == [1, 2, 3, 4]
+    assert law_of(moved, temperature=0.1, standardise=True).known

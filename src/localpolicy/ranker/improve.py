@@ -167,7 +167,7 @@ def improve(
         critics[event], losses[event] = _trained(log, encoder, score, reward, train, held, config.critics)
     whole = sum(rewards.values(), np.zeros(len(log.item)))
     worth = _worth(log, rewards)
-    advantage = _advantages(log, encoder, score, critics, worth, np.concatenate([choice, verdict]))
+    advantage = advantages(log, encoder, score, critics, worth, np.concatenate([choice, verdict]))
     examined = _examined(log, encoder, score, critics, train)
     found = _judged(log, law, advantage, whole, examined, choice, verdict)
     result = Improvement(
@@ -256,7 +256,7 @@ def _trained(
     return critics[min(losses, key=lambda kind: losses[kind])], losses
 
 
-def _advantages(
+def advantages(
     log: RequestLog, encoder: Encoder, score: np.ndarray, critics: Mapping[str, Any], worth: Mapping[str, float],
     requests: np.ndarray,
 ) -> np.ndarray:  # fmt: skip

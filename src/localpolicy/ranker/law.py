@@ -187,14 +187,16 @@ def _tested(log: RequestLog, law: Law, rng: np.random.Generator) -> Law:
 def _uniformity(log: RequestLog, law: Law, sample: np.ndarray, rng: np.random.Generator) -> tuple[float, int]:
     """p that places are drawn by the law, given those above: at each place, in two orders, Bonferroni."""
     found: dict[tuple[int, int], list[np.ndarray]] = {}
+    by_name = np.argsort(np.argsort(log.items))[log.item]  # candidates may be logged in an order that the draw decided
     for block in log.padded(sample):
+        names = block.of(by_name, 0)
         for place, here, open_, taken in places_of(law.logits(log, block), shown_lists(log, block)):
             with np.errstate(invalid="ignore"):
                 weight = np.exp(open_ - open_.max(1, keepdims=True))
             own = weight[np.arange(len(here)), taken][:, None]
             better = np.where(weight > own, weight, 0).sum(1)
             equal = np.where(weight == own, weight, 0).sum(1)
-            before = np.where(np.arange(weight.shape[1]) < taken[:, None], weight, 0).sum(1)
+            before = np.where(names[here] < names[here, taken][:, None], weight, 0).sum(1)
             total, share = weight.sum(1), rng.random((2, len(here)))
             for order, values in enumerate(((better + share[0] * equal), (before + share[1] * own[:, 0]))):
                 found.setdefault((order, place), []).append((values / total).clip(0, 1))

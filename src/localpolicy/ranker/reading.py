@@ -5,6 +5,7 @@
 
 A column of lists as long as the candidates is a column of candidates, and so is what an item table says; all others are
 columns of the request. In the flat form, with `item` and `place`, a column that varies within requests is the item's.
+Logs of Vowpal Wabbit and of Open Bandit Pipeline are known by their form (`foreign_logs.py`).
 docs/requests.schema.json and docs/outcomes.schema.json say the same to machines.
 """
 
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from localpolicy.errors import DataError, nearest, shown
 from localpolicy.limits import NO_ANSWER
+from localpolicy.ranker.foreign_logs import is_obp, is_vowpal, read_obp, read_vowpal
 from localpolicy.ranker.log import Answers, Column, RequestLog, checked
 from localpolicy.ranker.tables import holds_lists, lists, numbers, read_table, seconds, texts, understood
 
@@ -38,6 +40,10 @@ def read_requests(
     """Read and check a log of requests. `columns` maps our names to theirs; `items` is a table with a row per item."""
     if isinstance(requests, RequestLog):
         return requests
+    if is_obp(requests):
+        return read_obp(requests)
+    if is_vowpal(requests):
+        return read_vowpal(requests)
     table, label = read_table(requests, "a log of requests")
     answers, named = (None, "") if outcomes is None else read_table(outcomes, "outcomes")
     there = [*table.column_names, *([] if answers is None else answers.column_names)]
