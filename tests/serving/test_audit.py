@@ -20,6 +20,7 @@ from localpolicy.serving.audit_lists import Evidence
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities, plackett_luce, transforms
 from localpolicy.serving.export import export
+from localpolicy.serving.exports import write_description
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import write
 from localpolicy.serving.recommender import Recommender
@@ -41,7 +42,7 @@ def other(exported, tmp_path_factory) -> Recommender:
     onnx.save(model, folder / "policy.onnx")
     about = json.loads((folder / "export.json").read_text())
     about["files"]["policy.onnx"] = hashlib.sha256((folder / "policy.onnx").read_bytes()).hexdigest()
-    (folder / "export.json").write_text(json.dumps({**about, "version": "0" * 16}))
+    write_description(folder, {**about, "version": "0" * 16})
     return Recommender(folder)
 
 

@@ -19,6 +19,7 @@ from http_client import HISTORY, ask, rows
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.draw import conditional_propensities
+from localpolicy.serving.exports import write_description
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.metrics import ACCESS
 from localpolicy.serving.records import new_id, now
@@ -32,7 +33,7 @@ def test_names_are_given_where_they_are_asked_for(start, exported, tmp_path, dir
     (named / "names.json").write_text(json.dumps([f"the item {item}" for item in ids]), encoding="utf-8")
     about = json.loads((named / "export.json").read_text())
     about["files"]["names.json"] = sha256((named / "names.json").read_bytes()).hexdigest()
-    (named / "export.json").write_text(json.dumps(about))
+    write_description(named, about)
     headers = {"content-type": "application/json" if direct else "application/json; charset=utf-8"}
 
     def ask(client, **more):

@@ -14,6 +14,7 @@ from http_client import ask, rows
 from localpolicy.errors import DataError
 from localpolicy.model.histories import batch_from
 from localpolicy.serving.deployment import Deployment, Slot
+from localpolicy.serving.exports import write_description
 from localpolicy.serving.recommender import Recommender
 
 
@@ -22,18 +23,18 @@ def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tm
     client = start(export=folder)
     service = client.app.state.service
     about = json.loads((folder / "export.json").read_text())
-    (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
+    write_description(folder, {**about, "version": "b" * 16})
     service.deployment.refresh()
     assert ask(client)["policy"] == "b" * 16
     content = (folder / "policy.onnx").read_bytes()
     (folder / "policy.onnx").write_bytes(content[:-10])
-    (folder / "export.json").write_text(json.dumps({**about, "version": "c" * 16}))
+    write_description(folder, {**about, "version": "c" * 16})
     service.deployment.refresh()
     assert ask(client)["policy"] == "b" * 16
     assert "was altered" in client.get("/v1/policies").json()["refused"]
     assert "localpolicy_export_refused 1.0" in client.get("/metrics").text
     (folder / "policy.onnx").write_bytes(content)
-    (folder / "export.json").write_text(json.dumps({**about, "version": "d" * 16, "x": 1}))
+    write_description(folder, {**about, "version": "d" * 16, "x": 1})
     service.deployment.refresh()
     assert ask(client)["policy"] == "d" * 16 and client.get("/v1/policies").json()["refused"] is None
 
@@ -48,7 +49,7 @@ def test_an_export_that_knows_fewer_events_is_swapped_in_only_if_clients_cannot_
     assert slot.refresh()
     slot.loaded.events = [*{*slot.loaded.events, *more}]
     about = json.loads((folder / "export.json").read_text())
-    (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16, "x": 1}))
+    write_description(folder, {**about, "version": "b" * 16, "x": 1})
     assert slot.refresh() == swapped and (slot.loaded.version == "b" * 16) == swapped
     if not swapped:
         assert "the event 'wish'" in slot.refused and "restart the server" in slot.refused
@@ -74,7 +75,7 @@ def test_what_was_left_alone_is_no_history_to_a_policy_that_never_saw_such_event
 def test_a_rollout_gives_persons_their_arm(exported, start, tmp_path):
     folder = shutil.copytree(exported.folder, tmp_path / "candidate")
     about = json.loads((folder / "export.json").read_text())
-    (folder / "export.json").write_text(json.dumps({**about, "version": "b" * 16}))
+    write_description(folder, {**about, "version": "b" * 16})
     plan = tmp_path / "rollout.json"
     client = start(rollout=plan)
     assert ask(client, person="p")["arm"] == "", "the rollout's file may come later"
@@ -111,7 +112,7 @@ def changed(exported, tmp_path):
         folder = shutil.copytree(exported.folder, tmp_path / "candidate")
         about = {**json.loads((folder / "export.json").read_text()), "version": "b" * 16}
         change(folder, about)
-        (folder / "export.json").write_text(json.dumps(about))
+        write_description(folder, about)
         content = {"id": "r1", "candidate": {"export": str(folder), "version": "b" * 16}, "salt": "s"}
         (tmp_path / "rollout.json").write_text(json.dumps({**content, "stage": "50", "share": 0.5}))
         return tmp_path / "rollout.json"
@@ -158,14 +159,14 @@ def test_what_is_put_in_place_after_a_rollout_is_done_serves(exported, start, tm
     served, candidate = (shutil.copytree(exported.folder, tmp_path / name) for name in ("served", "candidate"))
     about = json.loads((served / "export.json").read_text())
     for folder, version in ((served, "a" * 16), (candidate, "b" * 16)):
-        (folder / "export.json").write_text(json.dumps({**about, "version": version}))
+        write_description(folder, {**about, "version": version})
     plan = tmp_path / "rollout.json"
     content = {"id": "r1", "candidate": {"export": str(candidate), "version": "b" * 16}, "salt": "s", "stage": "100",
                "share": 1.0, "done": True, "replaces": replaces}  # fmt: skip
     plan.write_text(json.dumps(content))
     deployment = Deployment(served, rollout=plan)
     assert deployment.route("p").arm == "candidate", "until the swap everyone keeps it"
-    (served / "export.json").write_text(json.dumps({**about, "version": "c" * 16, "x": 1}))
+    write_description(served, {**about, "version": "c" * 16, "x": 1})
     deployment.refresh()
     known = bool(replaces)  # a plan of stage 100 alone has seen no other policy, and does not know what it replaces
     assert deployment.route("p").recommender.version == ("c" if known else "b") * 16

@@ -29,6 +29,7 @@ from localpolicy.runtime.files import sealed, write_json
 from localpolicy.runtime.folders import MADE
 from localpolicy.serving import export as exporting
 from localpolicy.serving.export import export
+from localpolicy.serving.exports import write_description
 from localpolicy.serving.graph import quantised, write_graph
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.session import GraphSession
@@ -121,7 +122,7 @@ def test_the_recommender_needs_no_torch(exported):
         "import sys; from localpolicy import Recommender\n"
         f"made = Recommender({str(exported.folder)!r}); made.check()\n"
         "print(made.recommend([[100, 101]], 3, seed=0).items)\n"
-        "heavy = {'torch', 'pyarrow', 'pydantic', 'duckdb', 'scipy'} & set(sys.modules)\n"
+        "heavy = {'torch', 'pyarrow', 'duckdb', 'scipy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -129,18 +130,18 @@ def test_the_recommender_needs_no_torch(exported):
 
 
 def test_it_checks_real_histories_and_keeps_some(exported, run):
-    samples = exported.description["samples"]
-    assert samples[0]["history"] == [] and len(samples) > 4
+    samples = exported.description.samples
+    assert samples[0].history == [] and len(samples) > 4
     data = Prepared(run.data_folders[0])
     ids = data.catalogue["item_id"].to_pylist()
     real = {tuple(ids[item] for item in data[name].arrays["item"][start:end]) for name in ("train", "test")
             for start, end in pairwise(data[name].offsets)}  # fmt: skip
-    assert not real & {tuple(one["history"]) for one in samples if len(one["history"]) > 3}, (
+    assert not real & {tuple(one.history) for one in samples if len(one.history) > 3}, (
         "nobody's history leaves with an export"
     )
-    assert exported.description["largest_difference"] < exported.description["tolerance"]
-    expected = run.policy().recommend([one["history"] for one in samples], 12, events=[s["events"] for s in samples])
-    assert [one["top"] for one in samples] == expected.items
+    assert exported.description.largest_difference < exported.description.tolerance
+    expected = run.policy().recommend([one.history for one in samples], 12, events=[s.events for s in samples])
+    assert [one.top for one in samples] == expected.items
 
 
 def test_a_graph_that_differs_is_refused(small, exported, tmp_path, monkeypatch):
@@ -156,7 +157,7 @@ def test_a_graph_that_differs_is_refused(small, exported, tmp_path, monkeypatch)
 def test_large_weights_lie_in_a_file_of_their_own(run, tmp_path, monkeypatch, int8):
     monkeypatch.setattr("localpolicy.serving.graph.LARGE", 0)
     found = export(run.folder, out=tmp_path / "export", int8=int8)
-    assert {"policy.onnx.data", "dial.onnx.data"} <= set(found.description["files"])
+    assert {"policy.onnx.data", "dial.onnx.data"} <= set(found.description.files)
     (found.folder / "policy.onnx.data").unlink()
     with pytest.raises(RunError, match=r"policy\.onnx\.data is missing"):
         Recommender(found.folder)
@@ -180,10 +181,10 @@ def test_rounded_rows_are_a_policy_of_their_own_close_to_the_run(run, exported, 
     with caplog.at_level(logging.INFO):
         command(run.folder, tmp_path / "export", int8=True)
     found = Recommender(tmp_path / "export")
-    assert f"policy {found.version}" in caplog.text and f"JS {found.description['js']:.1e} nats from" in caplog.text
+    assert f"policy {found.version}" in caplog.text and f"JS {found.description.js:.1e} nats from" in caplog.text
     found.check()
     assert found.int8 and found.version == f"{run.version}-int8" and found.has_dial
-    assert 0 < found.description["js"] < found.description["most_js"]
+    assert 0 < found.description.js < found.description.most_js
     for beta in (None, 0.3):
         own, whole = (made.logits(HISTORIES, EVENTS, beta=beta) for made in (found, exported))
         assert 1e-5 < np.abs(log_softmax(own) - log_softmax(whole)).max() < 0.1
@@ -237,7 +238,7 @@ def test_verify_reads_every_file_of_an_export(exported, capsys):
 def test_a_description_that_names_no_digest_is_refused(exported, tmp_path, change):
     folder = shutil.copytree(exported.folder, tmp_path / "export")
     about = json.loads((folder / "export.json").read_text())
-    (folder / "export.json").write_text(json.dumps({**about, **change}))
+    write_description(folder, {**about, **change})
     for opened in (Recommender, verify):
         with pytest.raises(RunError, match="export.json is not an export's: it was altered"):
             opened(folder)
@@ -247,7 +248,7 @@ def test_lists_that_are_not_those_of_the_export_are_refused(exported, tmp_path):
     folder = shutil.copytree(exported.folder, tmp_path / "export")
     about = json.loads((folder / "export.json").read_text())
     about["samples"][1]["top"].reverse()
-    (folder / "export.json").write_text(json.dumps(about))
+    write_description(folder, about)
     with pytest.raises(RunError, match="does not give the lists"):
         Recommender(folder).check()
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
+from localpolicy.serving.exports import write_description
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.registry import register
 
@@ -92,7 +93,7 @@ def test_what_is_refused(run, exported, tmp_path, monkeypatch, mlflow):
                  gate=verdict(tmp_path, "deploy", policy_sha256="another"))  # fmt: skip
     other = shutil.copytree(exported.folder, tmp_path / "other")
     about = json.loads((other / "export.json").read_text())
-    (other / "export.json").write_text(json.dumps({**about, "policy_sha256": "another"}))
+    write_description(other, {**about, "policy_sha256": "another"})
     with pytest.raises(ConfigError, match="is not an export of"):
         register(run.folder, name="shop", export=other, gate=verdict(tmp_path, "deploy"))
     assert not mlflow.models and not mlflow.aliases

@@ -67,9 +67,9 @@ def export(
     made = run_it(run, out=out, int8=int8, force=force)
     about = made.description
     difference = (
-        f"rounded rows, JS {about['js']:.1e} nats from the run (at most {about['most_js']:g})"
+        f"rounded rows, JS {about.js:.1e} nats from the run (at most {about.most_js:g})"
         if int8
-        else f"log-probabilities are within {about['largest_difference']:.1e} nats of PyTorch's"
+        else f"log-probabilities are within {about.largest_difference:.1e} nats of PyTorch's"
     )
     LOG.info(
         f"wrote {out}: policy {made.version}, {made.n_items:,} items, {'with' if made.has_dial else 'without'} a dial; "

@@ -67,11 +67,15 @@ class Service:
         self.log.close()
 
     async def watch(self) -> None:
-        """Look for new exports and stages until cancelled."""
+        """Look for new exports and stages, and for damage to those that are served, until cancelled."""
+        checked = time.monotonic()
         while True:
             await asyncio.sleep(self.config.poll_seconds)
             try:
                 await asyncio.to_thread(self.deployment.refresh)
+                if time.monotonic() >= checked + self.config.verify_seconds:
+                    await asyncio.to_thread(self.deployment.recheck)
+                    checked = time.monotonic()
             except Exception:  # whatever lies there now, the next export or stage must still be found
                 LOG.exception("looking for a new export or stage failed; what is served goes on")
             self.count_totals()
@@ -301,7 +305,7 @@ class Service:
         slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
         states = [
             PolicyState(
-                arm=arm, version=slot.loaded.version, objective=slot.loaded.description["objective"],
+                arm=arm, version=slot.loaded.version, objective=slot.loaded.description.objective,
                 items=slot.loaded.n_items, dial=slot.loaded.has_dial, share=part, events=slot.loaded.events,
             )
             for arm, slot, part in slots if slot is not None and slot.loaded is not None
@@ -309,8 +313,7 @@ class Service:
         current = self.deployment.current
         assert current.loaded is not None
         samples = [
-            {"history": sample["history"], "events": sample["events"]}
-            for sample in current.loaded.description["samples"]
+            {"history": sample.history, "events": sample.events} for sample in current.loaded.description.samples
         ]
         stage, candidate = self.deployment.assignment.stage, self.deployment.candidate
         refused = current.refused or (None if candidate is None else candidate.refused)

@@ -61,6 +61,8 @@ class ServeConfig(Settings):
     open_metrics: bool = Field(False, description="/metrics needs no token: it counts, and names policies alone")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
 
+    verify_seconds: float = Field(600.0, gt=0, description="how often the digests of what is served are compared again")
+
     @property
     def most_of_a_client(self) -> int:
         """Requests of one address that may wait."""

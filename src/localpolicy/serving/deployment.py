@@ -17,6 +17,7 @@ from typing import NamedTuple
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.serving.assignment import Assignment
+from localpolicy.serving.exports import ABOUT, read_export
 from localpolicy.serving.recommender import Recommender
 
 LOG = logging.getLogger(__name__)
@@ -34,10 +35,26 @@ class Slot:
     loaded: Recommender | None = None
     stamp: Stamp = None
     refused: str | None = None
+    damaged: bool = False  # what was loaded is whole, and its files are not any more
+
+    def recheck(self) -> None:
+        """Compare the digests of the files again: damage on the disk is told before a restart finds it."""
+        stamp = _stamp(self.folder / ABOUT)
+        if self.loaded is None or stamp != self.stamp or (self.refused is not None and not self.damaged):
+            return  # another export was put there, which `refresh` looks at
+        try:
+            read_export(self.folder)
+        except LocalPolicyError as error:
+            if stamp == _stamp(self.folder / ABOUT):
+                self.damaged, self.refused = True, f"{error} What was loaded from it goes on until a restart."
+                LOG.error("%s", self.refused)
+        else:
+            if self.damaged:
+                self.damaged, self.refused = False, None
 
     def refresh(self) -> bool:
         """Load what is new; whether anything was."""
-        stamp = _stamp(self.folder / "export.json")
+        stamp = _stamp(self.folder / ABOUT)
         if stamp is None and self.loaded is not None:
             return False  # a folder that is being replaced is absent for a moment
         if stamp == self.stamp and stamp is not None:
@@ -47,8 +64,7 @@ class Slot:
             made.check()
             self._check_catalogue(made)
         except Exception as error:  # whatever is wrong with it, the old one goes on
-            self.refused = str(error)
-            self.stamp = stamp
+            self.refused, self.stamp, self.damaged = str(error), stamp, False
             if self.loaded is None:
                 if isinstance(error, LocalPolicyError):
                     raise
@@ -58,7 +74,7 @@ class Slot:
         if self.loaded is not None and made.version != self.loaded.version:
             LOG.warning("swapped %s for %s%s", self.loaded.version, made.version, _other_items(self.loaded, made))
             gc.freeze()  # as when the service starts (see `app`)
-        self.loaded, self.stamp, self.refused = made, stamp, None
+        self.loaded, self.stamp, self.refused, self.damaged = made, stamp, None, False
         return True
 
     def _check_catalogue(self, made: Recommender) -> None:
@@ -112,6 +128,12 @@ class Deployment:
         """Look for new exports and a new stage. Called from one thread at a time."""
         self.current.refresh()
         self._read_rollout()
+
+    def recheck(self) -> None:
+        """Compare the digests of all files that answer with those they had."""
+        for slot in (self.current, self.candidate):
+            if slot is not None:
+                slot.recheck()
 
     def _read_rollout(self) -> None:
         """Follow the rollout's file: its stage, its candidate. If it is odd, the current policy goes on."""

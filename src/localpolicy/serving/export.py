@@ -25,11 +25,11 @@ from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
 from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import Run
-from localpolicy.runtime.files import sha256, write_json
+from localpolicy.runtime.files import sha256
 from localpolicy.runtime.folders import refuse_occupied, whole_folder
+from localpolicy.serving.exports import ARRAYS, COUNTS, FORMAT, ITEMS, NAMES, write_description
 from localpolicy.serving.graph import write_graph
-from localpolicy.serving.recommender import FORMAT, MOST_SCORES, Recommender
-from localpolicy.serving.simple import FILE as SIMPLE
+from localpolicy.serving.recommender import MOST_SCORES, Recommender
 
 LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # largest difference of log-probabilities between PyTorch and the graph, in nats
@@ -77,12 +77,12 @@ def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force:
             "samples": [],
             **(_write_graphs(policy, folder, int8) if isinstance(policy, Policy) else _write_baseline(policy, folder)),
         }
-        _dump(folder / "items.json", policy.items["item_id"].to_pylist())
+        _dump(folder / ITEMS, policy.items["item_id"].to_pylist())
         if (names := names_of(policy.items)) is not None:
-            _dump(folder / "names.json", names)
-        _dump(folder / "counts.json", policy.items["count"].to_pylist())
+            _dump(folder / NAMES, names)
+        _dump(folder / COUNTS, policy.items["count"].to_pylist())
         about["files"] = {file.name: sha256(file) for file in sorted(folder.iterdir())}
-        write_json(folder / "export.json", about)
+        write_description(folder, about)
         LOG.info("comparing %d histories with PyTorch", len(histories))
         compared = _compare(policy, Recommender(folder), histories, events)
         about |= {"largest_difference": compared.largest_difference, "js": compared.js}
@@ -94,7 +94,7 @@ def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force:
             {"history": history, "events": given, "top": top}
             for history, given, top in zip(*made_up, lists, strict=True)
         ]
-        write_json(folder / "export.json", about)
+        write_description(folder, about)
     return Recommender(out)
 
 
@@ -120,7 +120,7 @@ def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
     elif isinstance(policy, Factors):
         settings |= {name: getattr(policy, name) for name in ("codes", "depth", "temperature", "alpha", "ridge")}
         arrays["factors"] = policy.factors.numpy()
-    np.savez(folder / SIMPLE, **arrays)
+    np.savez(folder / ARRAYS, **arrays)
     # A history without events counts as answered, because a baseline skips what was shown and not answered.
     return {"graphs": [], "baseline": settings, "default_event": answered_event(policy.origin.events)}
 

@@ -2,7 +2,7 @@
 
 An export is a folder:
 
-    export.json    what it is: version, events, longest history, graphs, digests of the files, lists it must give
+    export.json    what it is: version, events, longest history, graphs, digests, lists it must give (see `exports`)
     items.json     item ids by index
     names.json     what they are called, where the item table says so
     policy.onnx    (items [B, T], events [B, T], lengths [B]) -> logits [B, V]: the trained policy
@@ -13,22 +13,30 @@ An export is a folder:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from localpolicy.errors import ConfigError, DataError, RunError, nearest
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError, nearest
 from localpolicy.limits import NO_ANSWER, SMOOTHING
-from localpolicy.runtime.files import sha256
 from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
+from localpolicy.serving.exports import (
+    ARRAYS,
+    ExportError,
+    Sample,
+    read_counts,
+    read_export,
+    read_items,
+    read_names,
+    readable,
+    unreadable,
+)
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.session import GraphSession
-from localpolicy.serving.simple import FILE, SimpleScorer
+from localpolicy.serving.simple import SimpleScorer
 
-FORMAT = 1
 START = -1  # stands before the first item of a history that is not cut off
 SMALLEST_BETA = 1e-6  # Q/β must stay a finite number
 TIE = 1e-4  # nats within which two items are equally good
@@ -51,32 +59,26 @@ class Recommender:
 
     def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
         self.folder = Path(folder)
-        try:
+        with readable(self.folder):
             self._open(threads, verify)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            what = f"{type(error).__name__}: {error}"[:200]
-            raise RunError(f"{self.folder} is no export that this version reads ({what}): it was altered, or made by "
-                           "another version. Export the run again.") from None  # fmt: skip
 
     def _open(self, threads: int, verify: bool) -> None:
-        self.description = read_export(self.folder, verify=verify)
-        self.version: str = self.description["version"]
-        self.events: list[str] = self.description["events"]
-        self.length: int = self.description["length"]
-        self.ids: list[Any] = json.loads((self.folder / "items.json").read_text(encoding="utf-8"))
-        names = self.folder / "names.json"
-        self.names: list[str] | None = (
-            json.loads(names.read_text(encoding="utf-8")) if names.name in self.description["files"] else None
-        )
+        self.description = about = read_export(self.folder, verify=verify)
+        self.version: str = about.version
+        self.events: list[str] = about.events
+        self.length: int = about.length
+        self.ids: list[Any] = read_items(self.folder, about)
+        self.names: list[str] | None = read_names(self.folder, about, len(self.ids))
         self.index = {item: number for number, item in enumerate(self.ids)}
         self._codes = {name: code for code, name in enumerate(self.events)}
+        self._fallback = np.log(read_counts(self.folder, len(self.ids)) + SMOOTHING).astype(np.float32)
         self._sessions = {
-            name: GraphSession(self.folder / f"{name}.onnx", threads, int8=self.int8)
-            for name in self.description["graphs"]
+            name: GraphSession(self.folder / f"{name}.onnx", threads, int8=self.int8) for name in about.graphs
         }
-        simple = self.description.get("baseline")
-        self._simple = None if simple is None else SimpleScorer.load(self.folder / FILE, simple)
-        self._counts: np.ndarray | None = None
+        self._simple = None if about.baseline is None else SimpleScorer.load(self.folder / ARRAYS, about.baseline)
+        for beta in (None, 1.0) if verify and self.has_dial else (None,) if verify else ():
+            if (scores := self.logits([[]], beta=beta).shape) != (1, self.n_items):
+                raise ExportError(f"{self.folder} gives {scores} scores for {self.n_items:,} items. Export again.")
 
     @property
     def n_items(self) -> int:
@@ -86,12 +88,12 @@ class Recommender:
     @property
     def default_event(self) -> str:
         """What a history's item is taken for where nothing is said of it."""
-        return str(self.description.get("default_event", self.events[0]))
+        return self.description.default_event or self.events[0]
 
     @property
     def int8(self) -> bool:
         """Whether it reads rounded rows (see `graph`): a policy of its own, close to the run's."""
-        return bool(self.description.get("int8", False))
+        return self.description.int8
 
     @property
     def has_dial(self) -> bool:
@@ -110,9 +112,14 @@ class Recommender:
         if beta is not None:
             self.check_beta(beta)
             feed["beta"] = np.array([beta], np.float32)
-        if self._simple is not None:
-            return self._simple.logits(feed["items"], feed["events"], feed["lengths"])
-        return self._sessions["policy" if beta is None else "dial"].run(feed)
+        try:
+            if self._simple is not None:
+                return self._simple.logits(feed["items"], feed["events"], feed["lengths"])
+            return self._sessions["policy" if beta is None else "dial"].run(feed)
+        except LocalPolicyError:
+            raise
+        except Exception as error:  # what a library says of files that are not what they should be
+            raise unreadable(self.folder, error) from None
 
     def check_events(self, events: Sequence[str]) -> None:
         """Raise unless the policy knows all of these. What was shown and left alone is no history to one without it."""
@@ -126,16 +133,13 @@ class Recommender:
             raise ConfigError(f"beta must be at least {SMALLEST_BETA:g}, got {beta}.")
         if not self.has_dial:
             raise ConfigError(
-                f"a {self.description['objective']} policy has no dial: it lacks a critic or an estimate of the "
+                f"a {self.description.objective} policy has no dial: it lacks a critic or an estimate of the "
                 "logging policy. Leave beta out to use the trained policy."
             )
 
     def fallback(self, rows: int = 1) -> np.ndarray:
         """log(count + ½) of each item, for requests that the policy has no answer to: [B, V]."""
-        if self._counts is None:
-            counts = np.array(json.loads((self.folder / "counts.json").read_text(encoding="utf-8")), np.float64)
-            self._counts = np.log(counts + SMOOTHING).astype(np.float32)
-        return np.broadcast_to(self._counts, (rows, self.n_items))
+        return np.broadcast_to(self._fallback, (rows, self.n_items))
 
     def _feed(self, histories: Histories, events: Events | None) -> dict[str, np.ndarray]:
         """Padded indices: START and the known items, the most recent `length` of these, padding after them."""
@@ -255,48 +259,16 @@ class Recommender:
 
     def check(self) -> None:
         """Raise unless it gives the lists that were written down at export."""
-        for sample in self.description["samples"]:
-            lists = self.recommend([sample["history"]], len(sample["top"]), events=[sample["events"]], sample=False)
-            if lists.items[0] != sample["top"] and not self._as_good(sample, lists.indices[0]):
-                raise RunError(f"{self.folder} does not give the lists it gave at export: {lists.items[0]}, expected "
-                               f"{sample['top']}. Export the run again on this kind of machine.")  # fmt: skip
+        for sample in self.description.samples:
+            lists = self.recommend([sample.history], len(sample.top), events=[sample.events], sample=False)
+            if lists.items[0] != sample.top and not self._as_good(sample, lists.indices[0]):
+                raise ExportError(
+                    f"{self.folder} does not give the lists it gave at export: {lists.items[0]}, expected "
+                    f"{sample.top}. Export the run again on this kind of machine."
+                )
 
-    def _as_good(self, sample: dict[str, Any], indices: np.ndarray) -> bool:
+    def _as_good(self, sample: Sample, indices: np.ndarray) -> bool:
         """Whether other items stand where equally good ones stood: rounding swaps those."""
-        scores = self.logits([sample["history"]], [sample["events"]])[0]
-        expected = scores[[self.index[item] for item in sample["top"]]]
+        scores = self.logits([sample.history], [sample.events])[0]
+        expected = scores[[self.index[item] for item in sample.top]]
         return bool(np.abs(expected - scores[indices]).max(initial=0.0) <= TIE)
-
-
-def read_export(folder: Path, *, verify: bool = True) -> dict[str, Any]:
-    """What export.json says; unless told otherwise, the digest of every file is compared."""
-    path = folder / "export.json"
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(
-            f"{folder} is not an export (no export.json); 'lpi export RUN --out {folder}' makes one."
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} cannot be read ({error}): it was altered. Export again.") from None
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        found = about.get("format") if isinstance(about, dict) else "none"
-        raise RunError(f"{folder} has format {found}; this version reads {FORMAT}. Export again.")
-    if not _is_whole(about):
-        raise RunError(f"{path} is not an export's: it was altered. Export again.")
-    for name, expected in about["files"].items() if verify else ():
-        file = folder / name
-        if not file.is_file():
-            raise RunError(f"{file} is missing: the export is damaged. Export again.")
-        if sha256(file) != expected:
-            raise RunError(f"{file} was altered (its digest differs). Export again.")
-    return about
-
-
-def _is_whole(about: dict[str, Any]) -> bool:
-    """Whether all that is read later is there, and every file that decides a list has a digest."""
-    kinds = {"version": str, "events": list, "length": int, "graphs": list, "files": dict, "samples": list}
-    if not all(isinstance(about.get(name), kind) for name, kind in kinds.items()):
-        return False
-    read = {"items.json", "counts.json", *(f"{name}.onnx" for name in about["graphs"])}
-    return set(about["files"]) >= (read | {FILE} if "baseline" in about else read)

@@ -12,7 +12,7 @@ from typing import Any
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
-from localpolicy.serving.recommender import read_export
+from localpolicy.serving.exports import read_export
 from localpolicy.serving.service import is_export_of
 
 CHAMPION = "champion"
@@ -63,7 +63,7 @@ def register(
             model = mlflow.pyfunc.log_model(
                 name="policy", python_model=str(Path(__file__).with_name("mlflow_model.py")),
                 artifacts={"export": str(Path(str(export)).resolve())}, registered_model_name=name,
-                metadata={"policy": described["version"]}, pip_requirements=["localpolicy[serve]"],
+                metadata={"policy": described.version}, pip_requirements=["localpolicy[serve]"],
             )  # fmt: skip
             made["version"] = str(model.registered_model_version)
     if answer == "deploy":

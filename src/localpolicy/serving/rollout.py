@@ -126,11 +126,11 @@ def _planned(
 
 def _candidate(path: Path) -> dict[str, str]:
     """Where the candidate's export lies, and which version it is."""
-    from localpolicy.serving.recommender import read_export
+    from localpolicy.serving.exports import read_export
     from localpolicy.serving.service import exported
 
     folder = exported(path).resolve()
-    return {"export": str(folder), "version": read_export(folder)["version"]}
+    return {"export": str(folder), "version": read_export(folder).version}
 
 
 def read_plan(path: Path | str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from localpolicy.runtime.locks import lock_if_free, make_locked
 from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
+from localpolicy.serving.exports import read_export
 from localpolicy.serving.log import Log
 
 LOG = logging.getLogger(__name__)
@@ -41,10 +42,10 @@ def exported(path: Path) -> Path:
 
 def is_export_of(made: Path, run: Path) -> bool:
     """Whether an export is this run's as it is now."""
-    written = read_json(made / "export.json")
+    written = read_export(made, verify=False)
     manifest = read_json(run / "manifest.json") if (run / "manifest.json").exists() else {}
     now = (manifest.get("policy_sha256"), sha256(run / "policy.json"))
-    return (written.get("policy_sha256"), written.get("policy_json_sha256")) == now
+    return (written.policy_sha256, written.policy_json_sha256) == now
 
 
 def serve(

@@ -20,8 +20,6 @@ import numpy as np
 
 from localpolicy.model.fold_in import EXACT, fold_in
 
-FILE = "baseline.npz"
-
 
 class SimpleScorer:
     """Scores [B, V] of a baseline for padded histories, as an exported graph gives them."""
@@ -42,7 +40,7 @@ class SimpleScorer:
     @classmethod
     def load(cls, path: Path, settings: Mapping[str, Any]) -> SimpleScorer:
         """Out of an export."""
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return cls({name: arrays[name] for name in arrays.files}, settings)
 
     def logits(self, items: np.ndarray, events: np.ndarray, lengths: np.ndarray) -> np.ndarray:

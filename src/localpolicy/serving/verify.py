@@ -8,7 +8,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
-from localpolicy.serving.recommender import read_export
+from localpolicy.serving.exports import read_export
 
 
 def verify(folder: Path | str) -> list[str]:
@@ -18,7 +18,7 @@ def verify(folder: Path | str) -> list[str]:
     """
     folder = Path(folder)
     if (folder / "export.json").exists():
-        return sorted(read_export(folder)["files"])
+        return sorted(read_export(folder).files)
     if not (folder / "manifest.json").exists():
         raise RunError(
             f"{folder} has no manifest.json: it is no finished run, no prepared data set and no export. A training "
