@@ -15,9 +15,9 @@ from localpolicy.measure.list_values import (
     Examined,
     PlacedLists,
     against,
-    choose,
     contributions,
     examination,
+    value_of_lists,
     weights,
 )
 
@@ -144,7 +144,7 @@ def test_places_are_compared_as_far_as_they_were_mixed():
 ])  # fmt: skip
 def test_what_the_log_refutes_is_not_assumed(kind, form):
     lists = drawn(6_000, kind, 1)
-    chosen = choose(lists)
+    chosen = value_of_lists(lists)
     assert chosen.form == form and chosen.refusal is None
     found = chosen.contributions(lists)
     assert abs(found.mean - truth(PI, kind)) < 3 * found.se
@@ -161,19 +161,21 @@ def test_pinned_places_are_no_obstacle_where_both_laws_pin_them(mixed):
     pi = np.array([[0.9, 0.1, 0], [0.1, 0.7, 0.2], [0, 0.2, 0.8]]) if mixed else mu
     reward = (rng.random(lists.shape) < 0.8 * np.array([1.0, 0.7, 0.4])).astype(float)
     log = Decisions(np.ones(9_000), reward.ravel(), np.repeat(np.arange(3_000), 3), place=np.tile(np.arange(3), 3_000))
-    chosen = choose(PlacedLists(log, mu[lists.ravel()], pi[lists.ravel()]))
+    chosen = value_of_lists(PlacedLists(log, mu[lists.ravel()], pi[lists.ravel()]))
     assert chosen.examined.group.tolist() == [0, 1, 1]
     assert chosen.examined.curve == pytest.approx([1, 1, 4 / 7], abs=0.05)
     assert chosen.form == ("cascade" if mixed else "by places")
-    known = choose(PlacedLists(log, mu[lists.ravel()], pi[lists.ravel()]), Examined.known(np.array([1.0, 0.7, 0.4])))
+    known = value_of_lists(
+        PlacedLists(log, mu[lists.ravel()], pi[lists.ravel()]), Examined.known(np.array([1.0, 0.7, 0.4]))
+    )
     assert known.form == "by places"
 
 
 def test_a_sample_that_is_too_small_is_no_estimate():
     lists = drawn(300, "places", 4)
-    effective = choose(lists).effective * 300
-    at_least = choose(lists, rules=OverlapRules(min_effective=np.floor(effective)))
-    too_few = choose(lists, rules=OverlapRules(min_effective=np.ceil(effective)))
+    effective = value_of_lists(lists).effective * 300
+    at_least = value_of_lists(lists, rules=OverlapRules(min_effective=np.floor(effective)))
+    too_few = value_of_lists(lists, rules=OverlapRules(min_effective=np.ceil(effective)))
     assert at_least.refusal is None
     assert too_few.refusal is not None and "of 300 lists" in too_few.refusal
 

@@ -152,7 +152,7 @@ class Chosen(NamedTuple):
         return contributions(lists, self.weight)
 
 
-def choose(
+def value_of_lists(
     lists: PlacedLists,
     examined: Examined | None = None,
     *,
