@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from fastapi.testclient import TestClient
 from serve_runs import small_run
+from shop_layer import make_layer
 
 from localpolicy.runs.run import Run
 from localpolicy.serving.app import make_app
@@ -30,6 +31,12 @@ def run(small, tmp_path_factory) -> Run:
 def exported(run, tmp_path_factory) -> Recommender:
     """Its export."""
     return export(run.folder, out=tmp_path_factory.mktemp("serve") / "export")
+
+
+@pytest.fixture(scope="session")
+def layer(tmp_path_factory) -> Path:
+    """A layer on a foreign ranker."""
+    return make_layer(tmp_path_factory.mktemp("layer") / "run")
 
 
 @pytest.fixture

@@ -17,8 +17,9 @@ COMMAND = [sys.executable, "-c", "from schemathesis.cli import schemathesis; sch
 UNPROMISED = "positive_data_acceptance"
 
 
-def test_every_answer_is_one_that_the_document_promises(exported, tmp_path):
-    with serving(exported.folder, tmp_path / "log.db") as server:
+@pytest.mark.parametrize("served", ["an export", "a layer"])
+def test_every_answer_is_one_that_the_document_promises(served, exported, layer, tmp_path):
+    with serving(exported.folder if served == "an export" else layer, tmp_path / "log.db") as server:
         address = f"http://127.0.0.1:{server.port}/openapi.json"
         options = ["--max-examples", "30", "--seed", "0", "--generation-deterministic", "--no-color", "--workers", "1"]
         done = subprocess.run(

@@ -65,7 +65,7 @@ def recommend(
 
 @takes(Fields("localpolicy.serving.config:ServeConfig", only=SERVED, env=ENVIRONMENT))
 def serve(
-    run: Annotated[Path, typer.Argument(help="a finished run, or an export")],
+    run: Annotated[Path, typer.Argument(help="a finished run, an export, or a layer of lpi improve")],
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="change any other setting: key=value; may be repeated")
     ] = None,

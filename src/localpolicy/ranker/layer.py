@@ -40,6 +40,7 @@ class Reranked:
     request: str
     policy: str
     page: int
+    above: list[Any]  # items of the pages before
     record: dict[str, Any]  # of the log of requests
 
     def json(self) -> dict[str, Any]:
@@ -91,8 +92,8 @@ class Layer:
 
     @cached_property
     def version(self) -> str:
-        """Of what it does: the run's files, β and τ."""
-        parts = (self.about["manifest_sha256"], repr(self.beta), repr(self.temperature), self.rules.model_dump_json())
+        """Of its law: the run's files, β and τ. Rules are stated with every list."""
+        parts = (self.about["manifest_sha256"], repr(self.beta), repr(self.temperature))
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
     def rerank(
@@ -136,8 +137,10 @@ class Layer:
             "probabilities": _softmax(logits), "shown": own if self.shadow else drawn,
             "propensities": ranked.propensities[here].tolist(), **(context or {}),
         } | ({"would_show": drawn} if self.shadow else {})  # fmt: skip
+        over = best(self._own(columns), k * page) if self.shadow else ranked.order
+        above = [columns["item"][position] for position in over[: here.start]]
         return Reranked(own if self.shadow else drawn, [1.0] * k if self.shadow else record["propensities"], request,
-                        self.version, page, record)  # fmt: skip
+                        self.version, page, above, record)  # fmt: skip
 
     def logits(
         self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
@@ -218,6 +221,9 @@ def as_columns(candidates: Any) -> dict[str, Any]:
     for name, values in columns.items():
         if len(values) != size:
             raise DataError(f"{size} candidates have {len(values)} of '{name}': expected one each.")
+    for item in columns["item"]:
+        if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
+            raise DataError(f"an item's id is a whole number or a text, got {shown(item)}.")
     if len(set(map(str, columns["item"]))) < size:
         seen: set[str] = set()
         twice = next(item for item in map(str, columns["item"]) if item in seen or seen.add(item))  # type: ignore[func-returns-value]

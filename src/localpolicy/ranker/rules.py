@@ -136,6 +136,28 @@ def propensities_under(rules: Openings, order: np.ndarray) -> np.ndarray:
     return np.array([1.0 if rules.pins.get(place) == item else left.take(item) for place, item in enumerate(order)])
 
 
+def transforms_under(rules: Openings, order: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Randomised probability integral transforms [2, k] of a list, and whether each place took the best left [k].
+
+    The items before the one that was taken, the more probable first and by index, plus a uniform share of its own; a
+    pinned place has a uniform number. If and only if `draw_under` drew the list, they are independent and uniform.
+    """
+    closed = np.zeros(len(rules.logits), bool)
+    closed[list(rules.pins.values())] = True
+    left = _Left(rules, closed)
+    uniform, best = rng.random((2, len(order))), np.zeros(len(order), bool)
+    for place, item in enumerate(order):
+        if rules.pins.get(place) == item:
+            continue
+        share = left.shares()
+        own = share[item]
+        before = np.array([share[share > own].sum(), share[:item].sum()])
+        uniform[:, place] = before + uniform[:, place] * np.array([share[share == own].sum(), own])
+        best[place] = own == share.max()
+        left.take(item)
+    return uniform.clip(0, 1), best
+
+
 class _Left:
     """What is open, place by place."""
 
@@ -146,11 +168,15 @@ class _Left:
         for item in rules.pins.values() if rules.groups is not None else ():
             self._count(item)
 
+    def shares(self) -> np.ndarray:
+        """The chance of every item among what is open."""
+        logits = np.where(self.closed, -np.inf, self.rules.logits)
+        weight = np.exp(logits - logits.max())
+        return np.asarray(weight / weight.sum())
+
     def take(self, item: int) -> float:
         """The chance of an item among what is open; then it is closed, and so is a group that is full."""
-        logits = np.where(self.closed, -np.inf, self.rules.logits)
-        largest = logits.max()
-        chance = float(np.exp(logits[item] - largest) / np.exp(logits - largest).sum())
+        chance = float(self.shares()[item])
         self.closed[item] = True
         self._count(item)
         return chance

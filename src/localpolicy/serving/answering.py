@@ -50,7 +50,7 @@ class Service:
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
         check_floor(config.floor)
-        self.deployment = Deployment(config.export, rollout=config.rollout, threads=config.threads)
+        self.deployment = self.deployed(config)
         self._rewards = JoinConfig(
             rewards=config.rewards or "*=0",
             smallest_reward=config.smallest_reward,
@@ -60,6 +60,10 @@ class Service:
         self.batcher = Batcher(batch=config.batch, seed=config.seed)
         self.metrics = Metrics()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def deployed(self, config: ServeConfig) -> Any:
+        """What answers."""
+        return Deployment(config.export, rollout=config.rollout, threads=config.threads)
 
     def close(self) -> None:
         """Write what waits, and let go."""

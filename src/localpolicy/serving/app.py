@@ -19,11 +19,13 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
 from localpolicy.errors import LocalPolicyError
+from localpolicy.ranker.layer import FILE as LAYER
 from localpolicy.serving.answering import Service
 from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.endpoints import FEW, PROBLEMS, UNKNOWN, Endpoints, Posts, problem, refusal
 from localpolicy.serving.limits import Limits, PatientProtocol
 from localpolicy.serving.metrics import AccessLog
+from localpolicy.serving.reranking import MOST_COLUMNS, LayerService, Rerank, Reranked, most_candidates, rerank_within
 from localpolicy.serving.schema import (
     FeedbackReport,
     Health,
@@ -56,7 +58,8 @@ def from_environment() -> FastAPI:
 
 def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     """The application; raises where the export or the log cannot be opened."""
-    service = Service(config)
+    layered = (config.export / LAYER).exists()
+    service = LayerService(config) if layered else Service(config)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
@@ -75,7 +78,12 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     )  # fmt: skip
     app.state.service = service
     endpoints = Endpoints(app)
-    _posts(endpoints, service)
+    if isinstance(service, LayerService):
+        _rerank(endpoints, service)
+    else:
+        _lists(endpoints, service)
+        _dial(app)
+    _reports(endpoints, service)
     _gets(app, service)
     app.add_middleware(Posts, table=endpoints.table)  # the innermost
     app.add_middleware(
@@ -90,7 +98,17 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     return app
 
 
-def _posts(endpoints: Endpoints, service: Service) -> None:
+def _rerank(endpoints: Endpoints, service: LayerService) -> None:
+    config = service.config
+    most = FEW + 2 * config.longest_history + MOST_COLUMNS * most_candidates(config)
+
+    @endpoints.post("/v1/rerank", rerank_within(config), names=most, commas=most, refuses={**PROBLEMS, **UNKNOWN})
+    async def rerank(asked: Rerank) -> Reranked:
+        """A list of the candidates, drawn with known probabilities and logged before it is answered."""
+        return await service.rerank(asked)
+
+
+def _lists(endpoints: Endpoints, service: Service) -> None:
     config, post = service.config, endpoints.post
     names = FEW + 2 * config.longest_history  # where all of a history are events
     commas = names + 2 * config.most_ids
@@ -99,6 +117,15 @@ def _posts(endpoints: Endpoints, service: Service) -> None:
     async def recommend(asked: Recommend) -> Listed | NamedList:
         """A list for a history, drawn with known probabilities and logged before it is answered."""
         return await service.recommend(asked)
+
+    @post("/v1/preview", preview_within(config), names=names, commas=commas)
+    async def preview(asked: PreviewRequest) -> Preview:
+        """The list of the logging policy's estimate and the dial's, side by side; not logged."""
+        return await service.preview(asked)
+
+
+def _reports(endpoints: Endpoints, service: Service) -> None:
+    post = endpoints.post
 
     @post("/v1/shown", ShownReport, refuses={**PROBLEMS, **UNKNOWN})
     async def shown(asked: ShownReport) -> Stored:
@@ -109,11 +136,6 @@ def _posts(endpoints: Endpoints, service: Service) -> None:
     async def feedback(asked: FeedbackReport) -> Stored:
         """What came back for one item; the same id counts once, late ones are kept and marked."""
         return await service.feedback(asked)
-
-    @post("/v1/preview", preview_within(config), names=names, commas=commas)
-    async def preview(asked: PreviewRequest) -> Preview:
-        """The list of the logging policy's estimate and the dial's, side by side; not logged."""
-        return await service.preview(asked)
 
 
 def _gets(app: FastAPI, service: Service) -> None:
@@ -139,6 +161,8 @@ def _gets(app: FastAPI, service: Service) -> None:
         """Counters of all workers, for Prometheus."""
         return await service.numbers()
 
+
+def _dial(app: FastAPI) -> None:
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> HTMLResponse:
         """The dial, to look at."""

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import DataError
+from localpolicy.ranker.layer import FILE as LAYER
+from localpolicy.ranker.layer import Layer
 from localpolicy.serving import audit_findings as checks
 from localpolicy.serving.audit_findings import Finding
 from localpolicy.serving.audit_lists import BLOCK, Evidence, gather, logged_requests
@@ -59,11 +61,13 @@ def audit(
     seed: int = 0,
 ) -> Audit:
     """Check a log (a database, or a folder of rotated files) against the runs or exports that served it."""
-    policies = {made.version: made for made in (Recommender(exported(Path(run))) for run in runs)}
+    folders = [exported(Path(run)) for run in runs]
+    layers = [Layer(folder) for folder in folders if (folder / LAYER).exists()]
+    policies = {made.version: made for made in (Recommender(one) for one in folders if not (one / LAYER).exists())}
     evidence, rng = Evidence(), np.random.default_rng(seed)
     stream = logged_requests(log)
     while block := list(islice(stream, BLOCK)):
-        gather(evidence, block, policies, rng)
+        gather(evidence, block, policies, layers, rng)
     if not evidence.lists:
         raise DataError(f"{log} holds no lists.")
     findings = [

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from localpolicy.errors import DataError
+from localpolicy.ranker.layer import Layer, as_columns
+from localpolicy.ranker.rules import Rules, openings, propensities_under, transforms_under
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities, top, transforms
-from localpolicy.serving.filters import Filter
+from localpolicy.serving.filters import RERANK, Filter
 from localpolicy.serving.recommender import MOST_SCORES, Recommender
 from localpolicy.serving.rotate import RAW, REQUESTS
 
@@ -83,17 +85,27 @@ class LoggedList:
     item_filter: Filter
 
 
-def gather(evidence: Evidence, block: list[dict[str, Any]], policies: Mapping[str, Recommender], rng: Any) -> None:
+def gather(
+    evidence: Evidence,
+    block: list[dict[str, Any]],
+    policies: Mapping[str, Recommender],
+    layers: Sequence[Layer],
+    rng: Any,
+) -> None:
     """Check a block of logged requests, and keep what the tests need of it."""
     alike: defaultdict[tuple[Any, ...], list[LoggedList]] = defaultdict(list)
     for row in block:
         evidence.lists += 1
         evidence.modes[row["mode"]] += 1
         evidence.ids[row["id"].encode()] += 1
+        content = None if row["content"] is None else json.loads(row["content"])
         history = json.loads(row["history"])
         evidence.lengths.append(len(history))
         evidence.last.append(history[-1][0] if history else None)
-        item_filter = Filter() if row["content"] is None else Filter.of(json.loads(row["content"]))
+        if content is not None and RERANK in content:
+            check_reranked(evidence, row, content[RERANK], layers, rng)
+            continue
+        item_filter = Filter() if content is None else Filter.of(content)
         logged_list = LoggedList(
             row["id"], [item for item, _ in history], [event for _, event in history],
             tuple(json.loads(row["items"])), json.loads(row["propensities"]), item_filter,
@@ -105,6 +117,45 @@ def gather(evidence: Evidence, block: list[dict[str, Any]], policies: Mapping[st
     for (version, beta, mode, floor, _), lists in alike.items():
         if mode != "fallback":
             _check(evidence, lists, policies, version, beta, mode, floor, rng)
+
+
+def check_reranked(
+    evidence: Evidence, row: Mapping[str, Any], about: Mapping[str, Any], layers: Sequence[Layer], rng: Any
+) -> None:
+    """A list of `/v1/rerank`: its propensities against its logged law, and that law against the layer that it names."""
+    items, k = [str(item) for item in about["items"]], len(json.loads(row["items"]))
+    position = {item: number for number, item in enumerate(items)}
+    listed = [*about["above"], *json.loads(row["items"])]
+    logged_list = LoggedList(row["id"], [], [], tuple(listed), json.loads(row["propensities"]), Filter())
+    evidence.checked += 1
+    layer = next((one for one in layers if one.version == row["policy"]), None)
+    if layer is None:
+        evidence.unknown_policies[row["policy"]] += 1
+    if not {str(item) for item in listed} <= position.keys():
+        _wrong(evidence, logged_list, "a list holds items that are none of its candidates")
+        return
+    order = np.array([position[str(item)] for item in listed])
+    columns = as_columns({**about["columns"], "item": about["items"], "score": about["scores"]})
+    with np.errstate(divide="ignore"):
+        logits = np.log(np.array(about["probabilities"]))
+    rules = Rules.parse(about["rules"])
+    if layer is not None and layer.law["kind"] != "probabilities":
+        again = layer.logits(columns, about["context"], rules.weights)
+        again = np.exp(again - again.max())
+        if not np.allclose(again / again.sum(), np.exp(logits), rtol=TOLERANCE, atol=1e-9):
+            _wrong(evidence, logged_list, f"probabilities are not those of layer {row['policy']}")
+            return
+    if row["mode"] == "top":
+        if not np.array_equal(columns["score"][order], np.sort(columns["score"])[::-1][: len(order)]):
+            _wrong(evidence, logged_list, "a list logged as the best k holds others")
+        return
+    opened = openings(logits, len(order), rules, items, columns, [str(item) for item in about["resting"]])
+    fits = propensities_under(opened, order)[len(order) - k :]
+    if not np.allclose(fits, logged_list.propensities, rtol=TOLERANCE, atol=1e-12):
+        _wrong(evidence, logged_list, f"propensities are not those of layer {row['policy']}")
+        return
+    uniform, best = transforms_under(opened, order, rng)
+    evidence.add(uniform[:, None, len(order) - k :], best[None, len(order) - k :])
 
 
 def _check(

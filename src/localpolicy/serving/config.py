@@ -13,11 +13,13 @@ from localpolicy.settings import Settings
 class ServeConfig(Settings):
     """What is served, from where, and what a client may ask of it."""
 
-    export: Path = Field(description="the export that answers; a new one in its place is swapped in")
+    export: Path = Field(description="the export or layer that answers; a new one in its place is swapped in")
     log: str = Field("lpi-log.db", description="the log to write: a SQLite file, or postgresql://… for several servers")
     rollout: Path | None = Field(
         None, description="the rollout's file, to be followed once it is there (lpi rollout plan)"
     )
+    rules: Path | None = Field(None, description="of a layer: a YAML file of the rules that hold for all its lists")
+    shadow: bool = Field(False, description="of a layer: show the ranker's own order, and log what would be drawn")
     host: str = Field("127.0.0.1", description="address to listen on")
     hosts: tuple[str, ...] = Field(
         (), description="names that clients may call it by; default: local names and numbers on loopback, else any"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 Id = int | str
+RERANK = "rerank"  # in the content of a list of `/v1/rerank`: what its law was made of
 
 
 @dataclass(frozen=True)

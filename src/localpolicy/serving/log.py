@@ -58,6 +58,7 @@ DELETE_WITHDRAWN = "DELETE FROM requests WHERE id = ? AND rotation IS NULL"
 SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
 FIND = f"""SELECT r.items, r.time, COALESCE({SEEN}, r.time) FROM requests r LEFT JOIN shown s ON s.request = r.id
 WHERE r.id = ? AND r.rotation IS NULL"""
+SHOWN_TO = "SELECT items FROM requests WHERE person = ? AND time >= ? AND time < ?"
 INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
@@ -170,6 +171,15 @@ class Log:
         def look(database: Database) -> Found:
             rows = database.rows(FIND, (request,))
             return Kept(json.loads(rows[0][0]), *rows[0][1:]) if rows else None
+
+        return self._ask(look)
+
+    def shown_to(self, person: str, since: int, until: int) -> Any:
+        """A future: the items of this person's lists of a time, in milliseconds."""
+
+        def look(database: Database) -> list[Any]:
+            rows = database.rows(SHOWN_TO, (person, since, until))
+            return list(dict.fromkeys(item for (items,) in rows for item in json.loads(items)))
 
         return self._ask(look)
 

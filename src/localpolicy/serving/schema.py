@@ -98,12 +98,12 @@ Question = TypeVar("Question", bound=Body)
 def recommend_within(config: ServeConfig) -> type[Recommend]:
     """`Recommend` within one service's limits."""
     ids = Annotated[Ids, at_most(config.most_ids)]
-    return _narrowed(Recommend, candidates=ids | None, exclude=ids, **_lengths(config))
+    return narrowed(Recommend, candidates=ids | None, exclude=ids, **_lengths(config))
 
 
 def preview_within(config: ServeConfig) -> type[PreviewRequest]:
     """`PreviewRequest` within one service's limits."""
-    return _narrowed(PreviewRequest, **_lengths(config))
+    return narrowed(PreviewRequest, **_lengths(config))
 
 
 def _lengths(config: ServeConfig) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def _lengths(config: ServeConfig) -> dict[str, Any]:
     }
 
 
-def _narrowed(model: type[Question], **kinds: Any) -> type[Question]:
+def narrowed(model: type[Question], **kinds: Any) -> type[Question]:
     """A model with other types of some fields: their descriptions and defaults stay."""
     fields: dict[str, Any] = {}
     for name, kind in kinds.items():

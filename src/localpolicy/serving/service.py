@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import ConfigError, LocalPolicyError
+from localpolicy.ranker.layer import FILE as LAYER
 from localpolicy.runtime.files import read_json, sha256
 from localpolicy.runtime.locks import lock_if_free, make_locked
 from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.exports import read_export
+from localpolicy.serving.layers import Layers
 from localpolicy.serving.log import Log
 
 LOG = logging.getLogger(__name__)
@@ -110,7 +112,10 @@ def shared_numbers() -> Iterator[Path]:
 
 def _check(config: ServeConfig) -> None:
     """Open everything once, here, where an error can be told."""
-    Deployment(config.export, rollout=config.rollout)
+    if (config.export / LAYER).exists():
+        Layers(config)
+    else:
+        Deployment(config.export, rollout=config.rollout)
     Log(config.log).close()
 
 

@@ -1,0 +1,196 @@
+"""`POST /v1/rerank`: candidates with somebody's scores -> a list, drawn by a layer and logged before it is answered.
+
+The log keeps of a list what its law was made of: candidates, scores, probabilities, rules and context, as the content
+of its filter. So rotation, erasure and answers work as for every other list, and an audit draws it up again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, Field, StrictBool
+
+from localpolicy.errors import DataError
+from localpolicy.ranker.layer import Layer, as_columns
+from localpolicy.ranker.layer import Reranked as Made
+from localpolicy.ranker.rules import Rules
+from localpolicy.serving.answering import Service
+from localpolicy.serving.filters import RERANK, Filter
+from localpolicy.serving.layers import Layers
+from localpolicy.serving.log import Unknown
+from localpolicy.serving.records import Request, is_made_with, new_id, now, time_of
+from localpolicy.serving.schema import (
+    Body,
+    History,
+    Item,
+    PastEvent,
+    Policies,
+    PolicyState,
+    Real,
+    Text,
+    Whole,
+    at_most,
+    narrowed,
+)  # fmt: skip
+from localpolicy.serving.tracing import span
+
+if TYPE_CHECKING:
+    from localpolicy.serving.config import ServeConfig
+
+MOST_COLUMNS = 40  # of a candidate, and of a context
+MOST_CANDIDATES = 2000  # of a request: with columns, about what the largest body holds
+HOUR = 3_600_000  # ms
+Value = Annotated[StrictBool | Real | Text | None, Field()]
+Candidate = Annotated[dict[Text, Item | Value], Field(min_length=2, max_length=MOST_COLUMNS)]
+
+
+class Rerank(Body):
+    """A question for a list of candidates that a ranker has scored."""
+
+    candidates: list[Candidate] = Field(description="objects with item, score (or probability) and the item's columns")
+    k: Whole = Field(10, ge=1, description="length of the list, or of a page")
+    person: Text | None = Field(None, description="who it is for")
+    history: History = Field([], description="what they did, to be logged; most recent last")
+    context: Annotated[dict[Text, Value], Field(max_length=MOST_COLUMNS)] = Field(
+        {}, description="columns of the request"
+    )
+    rules: dict[Text, Any] | None = Field(
+        None, max_length=8, description="instead of the service's: boost, pin, group, at_most, rest_hours, weights"
+    )
+    page: Whole = Field(1, ge=1, le=1000, description="2 goes on with the draw of page 1")
+    draw: Text | None = Field(None, description="of page 1, as it was answered; needed from page 2 on")
+    defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
+
+
+class Reranked(BaseModel):
+    """A list, and with which probability each place was drawn given those above it."""
+
+    request: str
+    draw: str = Field(description="send it with page 2")
+    items: list[int | str]
+    propensities: list[float]
+    policy: str = Field(description="version of the layer and its β")
+    page: int
+    beta: float | None = Field(description="null: the ranker's own law")
+    logged: bool
+
+
+def most_candidates(config: ServeConfig) -> int:
+    """Of one request."""
+    return min(config.most_ids, MOST_CANDIDATES)
+
+
+def rerank_within(config: ServeConfig) -> type[Rerank]:
+    """`Rerank` within one service's limits."""
+    return narrowed(
+        Rerank,
+        candidates=Annotated[list[Candidate], at_most(most_candidates(config))],
+        history=Annotated[History, at_most(config.longest_history)],
+        k=Annotated[Whole, Field(ge=1, le=config.longest_list)],
+    )
+
+
+@dataclass(frozen=True)
+class OfRequest(Filter):
+    """What a list's law was made of, as the content of a filter."""
+
+    about: str = ""  # JSON
+
+    def content(self) -> dict[str, Any]:
+        """For the log."""
+        return {**super().content(), RERANK: json.loads(self.about)}
+
+
+class LayerService(Service):
+    """A layer, a log and counters."""
+
+    deployment: Layers
+
+    def deployed(self, config: ServeConfig) -> Layers:
+        """The layer."""
+        return Layers(config)
+
+    async def rerank(self, asked: Rerank) -> Reranked:
+        """Draw a list, write it down, then answer."""
+        began, moment = time.perf_counter(), now()
+        request = new_id(moment, self.log.key)
+        layer: Layer = self.deployment.loaded
+        rules = layer.rules if asked.rules is None else Rules.parse(asked.rules, prefix="rules.")
+        draw = request if asked.page == 1 else self._draw(asked)
+        resting = await self._resting(asked.person, rules, time_of(draw) or moment)
+        columns = as_columns(asked.candidates)
+        with span("policy", version=layer.version, places=asked.k):
+            made = layer.rerank(columns, asked.k, person=asked.person, context=asked.context, rules=rules,
+                                resting=resting, page=asked.page, request=draw)  # fmt: skip
+        if asked.page > 1:
+            await self._check_first_page(draw, made)
+        logged = self._is_logged(request)
+        if logged:
+            record = Request(
+                id=request, time=moment, person=asked.person, history=_pairs(asked.history), items=made.items,
+                propensities=made.propensities, policy=made.policy,
+                beta=None if math.isinf(layer.beta) else layer.beta, mode="top" if layer.shadow else "drawn", floor=0.0,
+                item_filter=_content(asked, made, columns, rules, resting), deferred=asked.defer,
+                share=self.config.share,
+            )  # fmt: skip
+            try:
+                with span("log"):
+                    await self.written(self.log.append(record))
+            except BaseException:  # also where this request is cancelled: the client gets no list
+                self.log.withdraw(request)
+                self.metrics.add("withdrawn")
+                raise
+        self.metrics.add("lists", mode="drawn", policy=made.policy, arm="")
+        self.metrics.took(time.perf_counter() - began)
+        return Reranked(request=request, draw=draw, items=made.items, propensities=made.propensities,
+                        policy=made.policy, page=asked.page, beta=None if math.isinf(layer.beta) else layer.beta,
+                        logged=logged)  # fmt: skip
+
+    def _draw(self, asked: Rerank) -> str:
+        if asked.draw is None:
+            raise DataError(f"page {asked.page} goes on with a draw: send the draw that page 1 was answered with.")
+        if not is_made_with(self.log.key, asked.draw):
+            raise Unknown(f"no draw {asked.draw!r} was made here.")
+        return asked.draw
+
+    async def _check_first_page(self, draw: str, made: Made) -> None:
+        """Raise where page 1 was another list: other candidates, rules or policy."""
+        first = await self.written(self.log.find(draw))
+        if first is not None and first.items != made.above[: len(first.items)]:
+            raise DataError(f"page {made.page} does not go on with page 1 of {draw!r}: candidates, scores, context, "
+                            "rules or the policy are others now. Ask for page 1 again.")  # fmt: skip
+
+    async def _resting(self, person: str | None, rules: Rules, until: int) -> list[Any]:
+        """Items that this person saw within the rules' hours."""
+        if person is None or not rules.rest_hours:
+            return []
+        found: list[Any] = await self.written(self.log.shown_to(person, until - round(rules.rest_hours * HOUR), until))
+        return found
+
+    def policies(self) -> Policies:
+        """Who answers."""
+        layer = self.deployment.loaded
+        state = PolicyState(arm="current", version=layer.version, objective="layer", items=0, dial=True, share=1.0,
+                            events=list(layer.about["critics"]))  # fmt: skip
+        return Policies(policies=[state], stage="", refused=self.deployment.refused, samples=[])
+
+
+def _pairs(history: Any) -> list[tuple[Any, str]]:
+    return [(past.item, past.event) if isinstance(past, PastEvent) else (past, "") for past in history]
+
+
+def _content(asked: Rerank, made: Made, columns: dict[str, Any], rules: Rules, resting: list[Any]) -> OfRequest:
+    """What the log keeps of a list's law."""
+    record = made.record
+    others = {name: list(values) for name, values in columns.items() if name not in ("item", "score", "probability")}
+    about = {
+        "draw": made.request, "page": made.page, "above": made.above, "items": record["candidates"],
+        "scores": record["scores"], "probabilities": record["probabilities"], "columns": others,
+        "context": asked.context, "rules": rules.model_dump(mode="json", exclude_defaults=True), "resting": resting,
+        "would_show": record.get("would_show"),
+    }  # fmt: skip
+    return OfRequest(about=json.dumps(about, allow_nan=False))

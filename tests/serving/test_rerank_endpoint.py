@@ -1,0 +1,224 @@
+"""`POST /v1/rerank`: what it answers, what it writes down, pages, rules, answers, audit, swap and refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+from http_client import rows
+from shop_layer import SHOP
+
+import localpolicy as lp
+from localpolicy.ranker.improve import improve
+from localpolicy.serving.app import make_app
+from localpolicy.serving.audit import audit
+from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.database import Database
+
+
+@pytest.fixture
+def serve(layer, tmp_path):
+    """Starts a service of the layer and gives a client of it."""
+    clients = []
+
+    def make(**settings) -> TestClient:
+        given = {"export": layer, "log": str(tmp_path / "log.db"), **settings}
+        client = TestClient(make_app(ServeConfig.parse(given)))
+        clients.append(client.__enter__())
+        return client
+
+    yield make
+    for client in clients:
+        client.__exit__(None, None, None)
+
+
+def question(seed=0, **changes):
+    requests = SHOP.requests(1, np.random.default_rng(seed))
+    item = requests.item[0]
+    candidates = [{"item": f"i{one}", "score": float(score), "price": float(SHOP.price[one]),
+                   "new": bool(SHOP.new[one]), "category": f"c{SHOP.category[one]}"}
+                  for one, score in zip(item, requests.score[0], strict=True)]  # fmt: skip
+    context = {"weekend": "no", "thrift": float(requests.thrift[0]), "keen": float(requests.keen[0])}
+    return {"person": "ann", "context": context, "candidates": candidates, "k": 3, **changes}
+
+
+def ask(client, *, expect=200, **changes):
+    answer = client.post("/v1/rerank", json=question(**changes))
+    assert answer.status_code == expect, answer.text
+    return answer.json()
+
+
+def test_a_list_is_drawn_by_the_layers_law_and_logged(serve, layer, tmp_path):
+    client = serve()
+    found = ask(client)
+    assert found["logged"] and found["page"] == 1 and found["draw"] == found["request"]
+    asked = question()
+    again = lp.Layer(layer).rerank(asked["candidates"], 3, context=asked["context"], request=found["draw"])
+    assert (again.items, again.policy) == (found["items"], found["policy"])
+    assert again.propensities == pytest.approx(found["propensities"], rel=1e-12)
+    ((person, items, propensities, policy, mode, content),) = rows(
+        tmp_path, "SELECT r.person, r.items, r.propensities, r.policy, r.mode, f.content FROM requests r "
+        "JOIN filters f ON f.digest = r.filter")  # fmt: skip
+    assert (person, json.loads(items), policy, mode) == ("ann", found["items"], found["policy"], "drawn")
+    assert json.loads(propensities) == found["propensities"]
+    about = json.loads(content)["rerank"]
+    assert about["items"] == [one["item"] for one in asked["candidates"]]
+    assert about["scores"] == [one["score"] for one in asked["candidates"]]
+    assert sum(about["probabilities"]) == pytest.approx(1)
+
+
+def test_answers_and_what_was_seen_are_stored(serve, tmp_path):
+    client = serve()
+    found = ask(client)
+    answer = {"id": "1", "request": found["request"], "item": found["items"][0], "event": "click"}
+    assert client.post("/v1/feedback", json=answer).json()["stored"]
+    assert client.post("/v1/shown", json={"request": found["request"], "places": 2}).json()["stored"]
+    wrong = client.post("/v1/feedback", json={**answer, "id": "2", "item": "i99999"})
+    assert wrong.status_code == 422
+    assert rows(tmp_path, "SELECT COUNT(*) FROM feedback") == [(1,)]
+
+
+def test_page_two_goes_on_with_the_draw(serve, tmp_path):
+    client = serve()
+    first = ask(client)
+    second = ask(client, page=2, draw=first["draw"])
+    whole = ask(client, page=1, k=6)
+    assert len({*first["items"], *second["items"]}) == 6 == len(whole["items"])
+    assert second["request"] != first["request"] and second["draw"] == first["draw"]
+    assert "send the draw" in ask(client, page=2, expect=422)["error"]
+    assert "no draw" in ask(client, page=2, draw="0" * 32, expect=404)["error"]
+    other = ask(client, page=2, draw=first["draw"], seed=5, expect=422)
+    assert "does not go on with page 1" in other["error"]
+
+
+def test_rules_of_a_service_and_of_a_request(serve, tmp_path):
+    path = tmp_path / "rules.yaml"
+    path.write_text("group: category\nat_most: 1\n")
+    client = serve(rules=path)
+    kinds = {one["item"]: one["category"] for one in question()["candidates"]}
+    for _ in range(10):
+        items = ask(client)["items"]
+        assert len({kinds[item] for item in items}) == 3
+    last = question()["candidates"][-1]["item"]
+    pinned = ask(client, rules={"pin": {"2": last}})
+    assert pinned["items"][1] == last and pinned["propensities"][1] == 1
+    assert "rules.group" in ask(client, rules={"group": 3}, expect=422)["error"]
+    assert "no column 'colour'" in ask(client, rules={"group": "colour"}, expect=422)["error"]
+    assert "the rules leave" in ask(client, k=15, expect=422)["error"]
+
+
+def test_items_rest_for_some_hours(serve):
+    client = serve()
+    first = ask(client, rules={"rest_hours": 1})
+    second = ask(client, rules={"rest_hours": 1})
+    assert not {*first["items"]} & {*second["items"]}
+    third = ask(client, rules={"rest_hours": 1}, person="bob")
+    assert third["items"]
+    paged = ask(client, rules={"rest_hours": 1}, person="eve")
+    more = ask(client, rules={"rest_hours": 1}, person="eve", page=2, draw=paged["draw"])
+    assert not {*paged["items"]} & {*more["items"]}
+
+
+def test_the_audit_passes_what_is_true_and_names_what_is_not(serve, layer, tmp_path):
+    client = serve()
+    for number in range(120):
+        first = ask(client, seed=number, person=f"p{number % 7}")
+        if number % 4 == 0:
+            ask(client, seed=number, person=f"p{number % 7}", page=2, draw=first["draw"])
+        if number % 5 == 0:
+            ask(client, seed=number, rules={"group": "category", "at_most": 2, "rest_hours": 1})
+    log = tmp_path / "log.db"
+    passed = audit(log, runs=[layer])
+    assert passed.exit_code == 0, passed.findings
+    assert audit(log).exit_code == 4  # the layer was not named
+    database = Database(log)
+    with database.transaction():
+        database.execute("UPDATE requests SET propensities = '[0.5,0.5,0.5]' WHERE id = ?", (first["request"],))
+    database.close()
+    wrong = audit(log, runs=[layer])
+    assert wrong.exit_code == 3
+    assert any(first["request"] in finding.text for finding in wrong.findings)
+
+
+def test_argmax_under_a_softmax_is_found(serve, layer, tmp_path):
+    """The best items are shown, and the softmax's propensities logged."""
+    client = serve()
+    for number in range(500):
+        ask(client, seed=number)
+    database = Database(tmp_path / "log.db")
+    from localpolicy.ranker.rules import Openings, propensities_under
+
+    found = database.rows("SELECT r.id, f.content FROM requests r JOIN filters f ON f.digest = r.filter")
+    with database.transaction():
+        for request, content in found:
+            about = json.loads(content)["rerank"]
+            order = np.argsort(-np.array(about["probabilities"]))[:3]
+            told = propensities_under(Openings(np.log(about["probabilities"]), {}), order)
+            database.execute("UPDATE requests SET items = ?, propensities = ? WHERE id = ?", (
+                json.dumps([about["items"][one] for one in order]), json.dumps(told.tolist()), request))  # fmt: skip
+    database.close()
+    assert audit(tmp_path / "log.db", runs=[layer]).exit_code == 3
+
+
+def test_shadow_shows_the_rankers_own_order(serve, layer, tmp_path):
+    client = serve(shadow=True)
+    asked = question()
+    best = sorted(asked["candidates"], key=lambda one: -one["score"])
+    found = ask(client)
+    assert found["items"] == [one["item"] for one in best[:3]]
+    assert found["propensities"] == [1, 1, 1]
+    assert ask(client, page=2, draw=found["draw"])["items"] == [one["item"] for one in best[3:6]]
+    ((content,),) = rows(tmp_path, f"SELECT f.content FROM requests r JOIN filters f ON f.digest = r.filter "
+                         f"WHERE r.id = '{found['request']}'")  # fmt: skip
+    assert len(json.loads(content)["rerank"]["would_show"]) == 3
+    assert audit(tmp_path / "log.db", runs=[layer]).exit_code in (0, 4)
+
+
+def test_a_new_layer_is_swapped_in_and_a_damaged_one_refused(serve, layer, tmp_path):
+    folder = tmp_path / "served"
+    shutil.copytree(layer, folder)
+    client = serve(export=folder)
+    service = client.app.state.service
+    before = ask(client)["policy"]
+    text = (folder / "layer.json").read_text()
+    (folder / "layer.json").write_text(text.replace('"format": 1', '"format": 99'))
+    service.deployment.refresh()
+    assert client.get("/v1/policies").json()["refused"]
+    assert ask(client)["policy"] == before
+    shutil.rmtree(folder)
+    rng = np.random.default_rng(3)
+    requests = SHOP.requests(600, rng)
+    lists = SHOP.lists(requests, rng)
+    improve(*SHOP.tables(requests, lists, SHOP.clicks(requests, lists, rng)), items=SHOP.items(), out=folder,
+            critics=("logistic",))  # fmt: skip
+    service.deployment.refresh()
+    assert client.get("/v1/policies").json()["refused"] is None
+    assert ask(client)["policy"] != before
+
+
+@pytest.mark.parametrize(("changes", "says"), [
+    ({"candidates": []}, "one at least"),
+    ({"candidates": [{"item": "a", "score": 1.0}, {"item": "a", "score": 2.0}]}, "'a' is named twice"),
+    ({"candidates": [{"item": "a", "price": 1.0}]}, "need a 'score'"),
+    ({"candidates": [{"item": True, "score": 1.0}]}, "id is a whole number or a text"),
+    ({"candidates": [{"item": "a", "score": 1.0}, {"item": "b", "score": 1.0}]}, "all scores are equal"),
+    ({"k": 16}, "k must be between 1 and 15"),
+    ({"k": 0}, "k"),
+    ({"page": 0}, "page"),
+    ({"colour": "red"}, "colour"),
+])  # fmt: skip
+def test_what_makes_no_sense_is_refused(serve, changes, says):
+    client = serve()
+    assert says in ask(client, expect=422, **changes)["error"]
+    assert client.get("/healthz").status_code == 200
+
+
+def test_a_layer_is_not_asked_for_lists_of_its_own(serve):
+    client = serve()
+    assert client.post("/v1/recommend", json={"history": [], "k": 3}).status_code in (404, 405)
+    assert client.get("/v1/policies").json()["policies"][0]["objective"] == "layer"
+    assert client.get("/readyz").status_code == 200
+    assert "/v1/rerank" in client.get("/openapi.json").json()["paths"]
