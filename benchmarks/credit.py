@@ -33,7 +33,7 @@ from localpolicy.data.guess.guess import guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.judge.gate import gate
-from localpolicy.judge.gate_answers import RANKS
+from localpolicy.measure.answers import RANKS
 from localpolicy.measure.score import score, seen_pairs
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.policy import Policy

@@ -32,7 +32,7 @@ from scipy import stats
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.judge.gate_answers import Choices, choices_of, of_the_log, snips
+from localpolicy.measure.answers import Choices, choices_of, log_probability, snips
 from localpolicy.measure.score import score
 from localpolicy.measure.significance import paired
 from localpolicy.measure.summary import Scores, answered, reward_weighted
@@ -183,7 +183,7 @@ def all_figures(scores: Scores, counts: np.ndarray, ranks: float) -> dict[str, t
 
 def first_figures(mine: Choices, old: Choices) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """The same of first meetings, as the gate has them but for its refusals."""
-    log = of_the_log(mine, ESTIMATES)
+    log = log_probability(mine, ESTIMATES)
     assert log is not None
     values = snips(mine, log)
     gains = values / old.reward.mean() + mine.ranks / old.ranks.mean()

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from localpolicy.judge.gate_ranks import agreement_check, gain_check
-from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.checks.gains import agreement_check, gain_check
+from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.score import CANDIDATES, liking

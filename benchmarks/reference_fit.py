@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import localpolicy as lp
-from localpolicy.judge.bench import Bench
-from localpolicy.judge.gate_grounds import reference_fit_check
+from localpolicy.judge.checks.training import reference_fit_check
+from localpolicy.judge.harness import Harness
 from localpolicy.measure.significance import paired
 from localpolicy.model.baselines import popularity
 
@@ -87,7 +87,7 @@ def logs(data: Path | None) -> dict[str, Make]:
 
 def fit(run: lp.Run, data: lp.Prepared) -> dict[str, Any]:
     """What the check compares, and what it says."""
-    bench = Bench.of([run], data, None, baselines=False, device="cpu")
+    bench = Harness.of([run], data, None, baselines=False, device="cpu")
     found = bench.measured(bench.opened[0])
     scores = replace(found.scores, logp_reference={"mle": found.scores.logp})
     shares = popularity(bench.data, shown=True).log().numpy()[scores.item]

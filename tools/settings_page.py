@@ -9,7 +9,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.judge.gate import GateRules
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.imputation import FactorisationConfig
 from localpolicy.measure.metrics import EvaluateConfig

@@ -29,12 +29,14 @@ _HOMES = {
     "localpolicy.judge.compare": ("compare",),
     "localpolicy.judge.comparison": ("Comparison",),
     "localpolicy.measure.evaluation": ("Evaluation",),
-    "localpolicy.judge.gate": ("Gate", "GateRules", "gate"),
+    "localpolicy.judge.gate": ("gate",),
+    "localpolicy.judge.rules": ("GateRules",),
+    "localpolicy.judge.verdict": ("Gate",),
     "localpolicy.measure.evaluate": ("evaluate",),
     "localpolicy.measure.off_policy": ("off_policy",),
     "localpolicy.measure.value": ("OffPolicy",),
     "localpolicy.study.settings": ("loop_config",),
-    "localpolicy.study.go": ("go",),
+    "localpolicy.report.go": ("go",),
     "localpolicy.study.loop": ("loop",),
     "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.budget": ("beta_within",),
@@ -71,11 +73,6 @@ _HOMES = {
     "localpolicy.types": ("Reads", "Readout", "Terms"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
-# These serve: neither torch nor pyarrow.
-_ALONE = (
-    "localpolicy.plackett_luce", "localpolicy.ranker.layer", "localpolicy.ranker.rules",
-    "localpolicy.serving.recommender", "localpolicy.serving.service",
-)  # fmt: skip
 __all__ = sorted(_HOME)
 
 if TYPE_CHECKING:
@@ -83,9 +80,9 @@ if TYPE_CHECKING:
     from localpolicy.data.store import Prepared as Prepared
     from localpolicy.judge.compare import compare as compare
     from localpolicy.judge.comparison import Comparison as Comparison
-    from localpolicy.judge.gate import Gate as Gate
-    from localpolicy.judge.gate import GateRules as GateRules
     from localpolicy.judge.gate import gate as gate
+    from localpolicy.judge.rules import GateRules as GateRules
+    from localpolicy.judge.verdict import Gate as Gate
     from localpolicy.measure.evaluate import evaluate as evaluate
     from localpolicy.measure.evaluation import Evaluation as Evaluation
     from localpolicy.measure.off_policy import off_policy as off_policy
@@ -114,6 +111,7 @@ if TYPE_CHECKING:
     from localpolicy.ranker.layer import Layer as Layer
     from localpolicy.ranker.rules import Rules as Rules
     from localpolicy.report.demo import demo as demo
+    from localpolicy.report.go import go as go
     from localpolicy.report.paper import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
@@ -134,7 +132,6 @@ if TYPE_CHECKING:
     from localpolicy.serving.verify import verify as verify
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
-    from localpolicy.study.go import go as go
     from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
     from localpolicy.study.settings import loop_config as loop_config
     from localpolicy.study.sweep import Sweep as Sweep
@@ -152,8 +149,6 @@ def __getattr__(name: str) -> Any:
     home = importlib.import_module(_HOME[name])
     # A verb with verbs of its own is a module: lp.rollout.plan, lp.rollout.judge.
     value = getattr(home, name, None) or importlib.import_module(f"{_HOME[name]}.{name}")
-    if _HOME[name] not in _ALONE:
-        importlib.import_module("localpolicy.report.results")  # from now on results print themselves
     globals()[name] = value  # asked once
     return value
 

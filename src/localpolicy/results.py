@@ -1,37 +1,23 @@
 """What every result can do: print itself, show itself in a notebook, give its numbers back as a dict or a table.
 
-Rooms below `report` know nothing of tables and pages: they know this module. `report.results` registers how each kind
-of result is shown, and `import localpolicy` sees to it that it does. Without it a result prints its one-line summary.
+Rooms below `report` know nothing of tables and pages: a result asks `report.results` for its own when it is shown.
 """
 
 from __future__ import annotations
 
-from functools import singledispatch
+import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from localpolicy.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-@singledispatch
-def tables_of(result: object) -> list[Any]:
-    """The tables that show a result (`report.table.Table`)."""
-    return []
+WRITER = "localpolicy.report.results"  # how each kind of result is shown; it is imported when something is
 
 
-@singledispatch
-def write_page(result: object, path: Path) -> object:
-    """Write a result as one self-contained HTML file."""
-    raise ConfigError(f"a {type(result).__name__} cannot be written as a page: import localpolicy first.")
-
-
-@singledispatch
-def claims_of(result: object) -> list[Any]:
-    """What is claimed of a result, and whether it holds (`judge.claims.Claim`)."""
-    return []
+def _writer() -> Any:
+    return importlib.import_module(WRITER)
 
 
 class Result:
@@ -57,15 +43,15 @@ class Result:
 
     def to_html(self, path: Path | str) -> Path:
         """Write the whole report as one HTML file that needs no network; return its path."""
-        write_page(self, Path(path))
+        _writer().write_page(self, Path(path))
         return Path(path)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"
 
     def __str__(self) -> str:
-        return "\n".join(str(table) for table in tables_of(self)) or repr(self)
+        return "\n".join(str(table) for table in _writer().tables_of(self)) or repr(self)
 
     def _repr_html_(self) -> str | None:
         """For a notebook; None lets it print the summary."""
-        return "".join(table._repr_html_() for table in tables_of(self)) or None
+        return "".join(table._repr_html_() for table in _writer().tables_of(self)) or None

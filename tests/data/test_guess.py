@@ -11,7 +11,7 @@ from localpolicy.data.guess.log import read_titles, title_column
 from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import ROW
 from localpolicy.errors import DataError
-from localpolicy.judge.gate_grounds import sorted_by
+from localpolicy.judge.checks.order import sorted_by
 from localpolicy.report.go import guess_table
 from localpolicy.study.go_plan import prepare_log
 

@@ -22,7 +22,7 @@ from localpolicy.data.guess.log import column_names, plainly_written
 from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, as_keywords
-from localpolicy.judge.gate_grounds import order_check, tied_share
+from localpolicy.judge.checks.order import order_check, tied_share
 from localpolicy.report.go import guess_table
 from localpolicy.study.go import _written as written_frame
 from localpolicy.study.go_plan import prepare_log

@@ -12,29 +12,30 @@ from measured import evaluate_policy
 from measured import log as small_log
 
 from localpolicy.data.batches import WindowConfig
-from localpolicy.judge.claims import UNJUDGED, Claim, Gate, check, unjudged
-from localpolicy.judge.gate_answers import (
-    BOTH,
-    NAME,
+from localpolicy.judge.checks.answers import WORDS, answers_checks
+from localpolicy.judge.checks.baselines import baselines_by_answers
+from localpolicy.judge.checks.gains import ALIKE, gain_claim
+from localpolicy.judge.claims import UNJUDGED, Claim, check, unjudged
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
+from localpolicy.logits import DenseLogits, Logits
+from localpolicy.measure.answers import (
     NO_ESTIMATE,
+    TOGETHER,
     WORTH,
     Answers,
     Choices,
     answers,
-    answers_checks,
-    baselines_by_answers,
     choices_of,
-    of_the_log,
+    log_probability,
     together,
 )
-from localpolicy.judge.gate_ranks import ALIKE, gain_claim
-from localpolicy.judge.rules import GateRules
-from localpolicy.logits import DenseLogits, Logits
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.significance import Paired, paired
 from localpolicy.types import Batch
 
 RULES = GateRules()
+OVERLAP = RULES.refusals
 GAIN = check("gain", "cannot tell", "")
 
 
@@ -45,15 +46,15 @@ def policy(name: str, logp: np.ndarray, reward: np.ndarray, ndcg: float = 0.5):
 
 
 def judged(choices: Choices, log: np.ndarray | None) -> Answers:
-    return answers(choices, log, RULES)
+    return answers(choices, log, OVERLAP)
 
 
 def measured(*, events: list[str], event: list[int], ndcg: list[float], **columns: object):
     """Scores with these columns."""
     n = len(event)
     scores = SimpleNamespace(
-        logp=np.zeros(n), logp_reference={}, logp_unseen=None, reward=np.zeros(n), sequence=np.arange(n),
-        metric=lambda name: np.array(ndcg), events=events, event=np.array(event),
+        logp=np.zeros(n), logp_reference={}, rank_unseen=None, reward=np.zeros(n), sequence=np.arange(n),
+        metric=lambda name, unseen: np.array(ndcg), events=events, event=np.array(event),
     )  # fmt: skip
     vars(scores).update(columns)
     return scores
@@ -69,13 +70,13 @@ def log(n: int = 400):
 
 def test_the_reward_per_answer_by_hand():
     reward, mu, dearer, _ = log()
-    values = answers(policy("π", dearer, reward), mu, RULES).values
+    values = answers(policy("π", dearer, reward), mu, OVERLAP).values
     np.testing.assert_allclose(values.mean(), (2 * 1 * 1.0 + 2 / 3 * 3 * 0.2) / (2 * 1 + 2 / 3 * 3))
-    sharper = answers(policy("π", mu + np.log(1.5), reward), mu, RULES)
+    sharper = answers(policy("π", mu + np.log(1.5), reward), mu, OVERLAP)
     assert "the mean of π/μ̂ is 1.50" in sharper.refusal, "a better imitation is no better policy"
-    np.testing.assert_allclose(answers(policy("μ̂", mu, reward), mu, RULES).values, reward)
+    np.testing.assert_allclose(answers(policy("μ̂", mu, reward), mu, OVERLAP).values, reward)
     far = np.where(np.arange(400) == 0, 0.0, -20.0)
-    assert "effective sample" in answers(policy("far", far, reward), mu, RULES).refusal
+    assert "effective sample" in answers(policy("far", far, reward), mu, OVERLAP).refusal
 
 
 def test_worth_and_number_of_answers_decide_together():
@@ -90,7 +91,7 @@ def test_worth_and_number_of_answers_decide_together():
         return [each.outcome for each in asked(logp, ndcg)]
 
     worth, both = asked(dearer, 0.4)
-    assert worth.outcome == both.outcome == "yes" and (worth.figure, both.figure) == (NAME, BOTH)
+    assert worth.outcome == both.outcome == "yes" and (worth.figure, both.figure) == (WORTH, TOGETHER)
     assert worth.value == pytest.approx(0.2) and both.value == pytest.approx(0.5 - 0.1 / old.ranks.mean())
     assert both.low < both.value < both.high and both.n == worth.n == 400, "each has its own interval"
     assert "worth +50.0%, and number -20.0%" in both.because and "added: +30.0%" in both.because
@@ -104,7 +105,7 @@ def test_worth_and_number_of_answers_decide_together():
     assert "does not tell" not in both.plain, "more of the log would"
     assert outcomes(cheaper, 0.5) == ["no", "no"]
     worth, both = asked(cheaper, 0.7)
-    assert worth.outcome == "cannot tell" and "may be more of them" in worth.plain and BOTH in worth.because
+    assert worth.outcome == "cannot tell" and "may be more of them" in worth.plain and TOGETHER in worth.because
     assert both.outcome != "no" and both.high > 0
     assert outcomes(mu, 0.9)[0] != "yes", "higher ranks alone are no verdict"
     noise = np.exp(0.7 * np.random.default_rng(0).standard_normal(len(mu)))
@@ -124,7 +125,7 @@ def test_worth_and_number_of_answers_decide_together():
     rarely = answers_checks(rare, short[1], GAIN, RULES)
     assert {each.plain for each in rarely} == {"20 sequences are too few"} and rarely[0].needed == 32
     alike = answers_checks(*short, check("gain", "no", "", plain=ALIKE), RULES)
-    assert [(each.figure, each.outcome) for each in alike] == [(NAME, "no"), (BOTH, "not asked")]
+    assert [(each.figure, each.outcome) for each in alike] == [(WORTH, "no"), (TOGETHER, "not asked")]
     assert {each.unit for each in alike} == {"answers"} and alike[0].n == len(short[0].choices.sequence)
     assert alike[0].because.startswith(f"the two rank all {alike[0].n:,} answers alike"), "not an nDCG of all rows"
 
@@ -133,7 +134,7 @@ def answer_before(test: Paired, both: Paired, worth: str) -> str:
     """What one check of both figures said."""
     if (worth == "yes" and both.low <= 0) or (worth == "no" and test.high < 0 <= both.high):
         return "cannot tell"
-    return {"yes": "deploy", "no": "do not deploy"}.get(worth, worth)
+    return {"yes": "test online", "no": "do not deploy"}.get(worth, worth)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -149,11 +150,11 @@ def test_two_checks_give_the_answer_that_one_gave(seed):
         new = judged(policy("new", mu + np.log(weight / weight.mean()), reward, ndcg), mu)
         checks = answers_checks(new, old, GAIN, RULES)
         test = paired(new.values, old.values, new.choices.sequence, confidence=0.95)
-        alone = gain_claim(NAME, test, float(old.values.mean()), "", WORTH, RULES)
-        verdict = Gate(checks, SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES)
+        alone = gain_claim(WORTH, test, float(old.values.mean()), "", WORDS, RULES)
+        verdict = Gate(checks, SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES, kind="rewards")
         assert verdict.answer == answer_before(test, together(new, old), alone.outcome)
         torn = checks[0].outcome == "yes" and checks[1].outcome == "cannot tell"
-        assert verdict.decided_by == (BOTH if torn else NAME) and verdict.sentence.count(":") == 1
+        assert verdict.decided_by == (TOGETHER if torn else WORTH) and verdict.sentence.count(":") == 1
 
 
 def test_what_decided_is_the_check_that_made_the_answer():
@@ -164,10 +165,10 @@ def test_what_decided_is_the_check_that_made_the_answer():
         assert found.deciding.plain in found.sentence
         return found.answer, found.decided_by
 
-    worth, both = check(NAME, "yes", "", plain="worth more"), check(BOTH, "yes", "", plain="together")
-    torn, fell = check(BOTH, "cannot tell", "", plain="torn"), check("coverage", "no", "", plain="lists collapse")
-    assert decided(worth, both) == ("deploy", NAME)
-    assert decided(worth, torn) == ("cannot tell", BOTH)
+    worth, both = check(WORTH, "yes", "", plain="worth more"), check(TOGETHER, "yes", "", plain="together")
+    torn, fell = check(TOGETHER, "cannot tell", "", plain="torn"), check("coverage", "no", "", plain="lists collapse")
+    assert decided(worth, both) == ("deploy", WORTH)
+    assert decided(worth, torn) == ("cannot tell", TOGETHER)
     assert decided(worth, torn, fell) == ("do not deploy", "coverage")
     assert decided(check("gain", "no", "", plain="no gain"), fell) == ("do not deploy", "buy.nDCG@20")
     order = check("order", "cannot tell", "", plain="rows are sorted by item")
@@ -189,7 +190,7 @@ def test_what_came_of_an_item_counts_for_the_first_meeting():
         events=["view", "buy"], event=[0, 0, 1, 1, 0, 0, 1, 1], ndcg=[0.1, 0.2, 0.9, 0.9, 0.3, 0.9, 0.9, 0.9],
         sequence=np.array([0, 0, 0, 0, 1, 1, 1, 1]), item=np.array([5, 7, 5, 7, 5, 5, 5, 7]),
         reward=np.array([0.2, 0.2, 1.0, 1.0, 0.2, 0.2, 1.0, 1.0]), repeat=np.array([0, 0, 1, 1, 0, 1, 1, 1], bool),
-        logp_unseen=np.log([0.1, 0.2, 0.9, 0.9, 0.4, 0.9, 0.9, 0.9]),
+        rank_unseen=np.ones(8), logp_unseen=np.log([0.1, 0.2, 0.9, 0.9, 0.4, 0.9, 0.9, 0.9]),
         logp_unseen_reference={"μ̂": np.log([0.2, 0.2, 0.9, 0.9, 0.2, 0.9, 0.9, 0.9])},
     )  # fmt: skip
     met = choices_of("π", people)
@@ -211,10 +212,10 @@ def test_the_weights_are_by_all_estimates_of_the_log():
     """Of two seeds each is as near to the log as the other: by their mean the deployed one has weights of mean 1."""
     logp = {"a": np.log([0.2, 0.5]), "b": np.log([0.4, 0.1]), "deployed": np.log([0.9, 0.9])}
     known = policy("π", np.zeros(2), np.zeros(2))._replace(logp_reference=logp)
-    np.testing.assert_allclose(np.exp(of_the_log(known, {"a", "b"})), [0.3, 0.3])
-    np.testing.assert_allclose(np.exp(of_the_log(known, {"a"})), [0.2, 0.5])
-    np.testing.assert_allclose(np.exp(of_the_log(known, ())), [0.9, 0.9])
-    assert of_the_log(known._replace(logp_reference={}), ()) is None
+    np.testing.assert_allclose(np.exp(log_probability(known, {"a", "b"})), [0.3, 0.3])
+    np.testing.assert_allclose(np.exp(log_probability(known, {"a"})), [0.2, 0.5])
+    np.testing.assert_allclose(np.exp(log_probability(known, ())), [0.9, 0.9])
+    assert log_probability(known._replace(logp_reference={}), ()) is None
 
 
 def test_a_baseline_blocks_by_both_figures_alone():
@@ -269,8 +270,8 @@ def test_to_show_again_what_was_just_viewed_is_no_gain(tmp_path):
         asked = {"window": WindowConfig(length=20), "references": {"μ̂": mu}, "unseen": unseen}
         measured = [evaluate_policy(each, data, name="π", **asked) for each in (again, mu)]
         new, old = (choices_of("π", each.scores) for each in measured)
-        log = of_the_log(new, {"μ̂"})
-        rules = GateRules(overlap=OverlapRules(max_bias=9.0))  # μ̂ is rough
+        log = log_probability(new, {"μ̂"})
+        rules = OverlapRules(max_bias=9.0)  # μ̂ is rough
         values = [answers(each, log, rules).values for each in (new, old)]
         return values[0].mean() / values[1].mean() - 1
 

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from gate_examples import made
 
-from localpolicy.judge.claims import CHECKS, Gate, check
-from localpolicy.judge.gate import GateRules
-from localpolicy.judge.gate_ranks import coverage_check, gain_check, too_few
+from localpolicy.judge.checks.coverage import coverage_check
+from localpolicy.judge.checks.gains import gain_check, too_few
+from localpolicy.judge.claims import CHECKS, check
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
 from localpolicy.report.gate import gate_contents
 from localpolicy.report.page import report_page
 

@@ -12,14 +12,14 @@ from small_logs import write_small
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.judge import gate_ranks, gate_value
-from localpolicy.judge.gate import GateRules
-from localpolicy.judge.gate_ranks import gain_check
-from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.checks import gains, value
+from localpolicy.judge.checks.gains import gain_check
+from localpolicy.judge.checks.value import value_check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_needed, sample_needed, wilson
+from localpolicy.measure.number_text import interval_text
 from localpolicy.measure.significance import Paired, paired
 from localpolicy.objectives import objective_of
-from localpolicy.report.table import interval_text
 from localpolicy.training.selection import events_left_out, rule
 
 
@@ -54,9 +54,9 @@ def test_the_interval_beside_none_loses_holds_0(shift):
     clusters = np.arange(300)
     values = {f"segment {n}": (rng.normal(0, 1, 300), np.zeros(300), clusters) for n in range(40)}
     values["worst"] = (rng.normal(0, 1, 300) - shift, np.zeros(300), clusters)
-    check = gate_ranks._no_loss("segments", values, 0.0, GateRules(), nothing="")
+    check = gains.no_loss("segments", values, 0.0, GateRules(), nothing="")
     assert (check.outcome == "yes") == (shift == 0.13) == (check.high > 0)
-    generous = gate_ranks._no_loss("segments", values, 0.5, GateRules(), nothing="")
+    generous = gains.no_loss("segments", values, 0.5, GateRules(), nothing="")
     assert generous.outcome == "yes" and generous.value == pytest.approx(check.value), "what is lost, not what is left"
     assert generous.low < generous.value < generous.high < 0.5
 
@@ -65,10 +65,10 @@ def test_no_more_is_asked_for_than_there_is(monkeypatch):
     """Where as many positions as there are should have told, no number is named."""
     rank = np.concatenate([np.full(200, 3.0), np.full(200, 5.0)])
     new, old = made("new", rank[::-1].copy()), made("old", rank)
-    monkeypatch.setattr(gate_ranks, "more_needed", lambda test, gain, confidence: test.n - 1)
+    monkeypatch.setattr(gains, "more_needed", lambda test, gain, confidence: test.n - 1)
     check = gain_check(new, old, "all.nDCG@20", GateRules())
     assert check.outcome == "cannot tell" and check.needed is None and "would tell" not in check.because
-    monkeypatch.setattr(gate_ranks, "more_needed", lambda test, gain, confidence: test.n + 1)
+    monkeypatch.setattr(gains, "more_needed", lambda test, gain, confidence: test.n + 1)
     assert gain_check(new, old, "all.nDCG@20", GateRules()).needed == 401
 
 
@@ -78,12 +78,12 @@ def test_no_more_decisions_are_asked_for_than_there_are(monkeypatch):
     reward, weight = (rng.random(400) < 0.3).astype(float), np.where(np.arange(400) % 2, 0.8, 1.2)
     new = valued("new", weight / weight.mean(), reward)
     for more, needed in ((-1, None), (1, 401)):
-        monkeypatch.setattr(gate_ranks, "more_needed", lambda found, gain, confidence, more=more: found.n + more)
+        monkeypatch.setattr(gains, "more_needed", lambda found, gain, confidence, more=more: found.n + more)
         found = value_check(new, None, GateRules(smallest_gain=0.0))
         assert (found.outcome, found.needed) == ("cannot tell", needed)
         assert ("401 decisions would tell" in found.because) == (more == 1)
     asked = []
-    monkeypatch.setattr(gate_ranks, "more_needed", lambda found, gain, confidence: asked.append(gain))
+    monkeypatch.setattr(gains, "more_needed", lambda found, gain, confidence: asked.append(gain))
     beside = value_check(new, None, GateRules(value_margin=0.01), decides=False)
     assert beside.outcome == "cannot tell" and asked == [pytest.approx(beside.value + 0.01 * reward.mean())]
 
@@ -92,10 +92,10 @@ def test_no_more_decisions_are_asked_for_than_there_are(monkeypatch):
 def test_what_would_tell_is_beyond_what_is_asked_and_what_is_unknown(monkeypatch, difference, beyond):
     """The gain seen, or the smallest worth having where that is more: less `min_gain`, less what no log can know."""
     asked = []
-    monkeypatch.setattr(gate_ranks, "more_needed", lambda found, gain, confidence: asked.append(gain))
+    monkeypatch.setattr(gains, "more_needed", lambda found, gain, confidence: asked.append(gain))
     test = Paired(difference, 0.03, -0.07, 0.08, p=0.5, plain_p=0.5, n=100, holm_p=0.5)
     rules = GateRules(min_gain=0.005, smallest_gain=0.1 if difference < 0 else 0.0)
-    found = gate_ranks.gain_claim("value", test, -0.5, "why", gate_value.HIGHER, rules, unit="lists", unknown=0.002)
+    found = gains.gain_claim("value", test, -0.5, "why", value.HIGHER, rules, unit="lists", unknown=0.002)
     assert asked == [pytest.approx(beyond - 0.005 - 0.002)]
     assert (found.outcome, found.plain) == ("cannot tell", "its estimated reward is not significantly higher")
     assert (found.needed, found.because, found.unit) == (None, "why", "lists")
@@ -111,7 +111,7 @@ def test_what_would_tell_is_beyond_what_is_asked_and_what_is_unknown(monkeypatch
 def test_a_gain_has_a_word_for_each_side_of_what_is_worth_having(low, high, said):
     """Of 0.5 a tenth is worth having; where sequences are too few nothing is told, however clear it looks."""
     test = Paired((low + high) / 2, 0.03, low, high, p=0.5, plain_p=0.5, n=100, holm_p=0.5)
-    asked = partial(gate_ranks.gain_claim, "value", test, 0.5, "why", gate_value.HIGHER, GateRules(smallest_gain=0.1))
+    asked = partial(gains.gain_claim, "value", test, 0.5, "why", value.HIGHER, GateRules(smallest_gain=0.1))
     assert asked().plain == f"its estimated reward is {said}" and asked().outcome == ("yes" if low == 0.1 else "no")
     few = asked(few=(640, ". Too few"))
     assert (few.outcome, few.needed, few.because) == ("cannot tell", 640, "why. Too few")

@@ -12,9 +12,12 @@ from gate_examples import made, small_config, valued
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError, on_command_line
+from localpolicy.judge.checks.baselines import baselines_by_value
+from localpolicy.judge.checks.value import value_check, value_tests
 from localpolicy.judge.claims import UNJUDGED, check, unjudged
-from localpolicy.judge.gate import BY_RANK, Gate, GateRules, gate, opponents
-from localpolicy.judge.gate_value import baselines_by_value, value_check, value_tests
+from localpolicy.judge.gate import gate, opponents
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.estimators import Contributions, skewed
 from localpolicy.measure.metrics import Question
@@ -179,7 +182,9 @@ def test_a_policy_whose_beta_the_value_chose_is_not_refused_for_its_ranks(tmp_pa
     config = {"min_history": 3}
     verdict = gate(lpi, against=[mle], config=config)
     assert verdict.answer == "deploy" and verdict.checks[0].figure == "value"
-    assert {check.outcome for check in verdict.checks if check.figure in BY_RANK} == {"not asked"}
+    assert {check.outcome for check in verdict.checks if check.figure in ("gain", "other events", "segments")} == {
+        "not asked"
+    }
     ranks = gate(lpi, against=[mle], config=config, rules=GateRules(metric="all.nDCG@20"))
     assert ranks.checks[0].figure == "gain" and ranks.checks[0].outcome != "not asked", (
         "a metric that was named decides"

@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from localpolicy.judge import gate as judging
+from localpolicy.judge.checks.training import training_check
 from localpolicy.judge.claims import Claim, check
-from localpolicy.judge.gate import Gate, GateRules
-from localpolicy.judge.gate_grounds import training_check, without_grounds
-from localpolicy.measure.metrics import Question
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
 from localpolicy.report.gate import gate_headline
 
 RULES = GateRules()
@@ -32,13 +33,10 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
     assert asked(0.5, late=True) is None, "it has learned the log"
     assert asked(-0.5, late=False) is None, "trained to its end it is worse"
     gain = check("gain", "no", "")
-    monkeypatch.setattr("localpolicy.judge.gate_grounds.order_check", lambda data: None)
-    liking, value = Question("liking", ""), Question("value", "")
-    for question, outcomes in (
-        (liking, ["cannot tell", "not asked"]),
-        (value, ["no"]),
-        (Question("nothing", ""), ["not asked"]),
-    ):
-        assert [each.outcome for each in without_grounds([gain], None, cut, question)] == outcomes, question.kind
+    monkeypatch.setattr(judging, "order_check", lambda data: None)
+    monkeypatch.setattr(judging, "out_of_time", lambda case: cut)
+    for kind, outcomes in (("liking", ["cannot tell", "not asked"]), ("value", ["no"]), ("nothing", ["no"])):
+        found = judging._with_ground([gain], SimpleNamespace(data=None), kind)
+        assert [each.outcome for each in found] == outcomes, kind
     verdict = Gate([cut, gain.as_fact("")], SimpleNamespace(name="new", divergence=None), None, RULES)
     assert "the time was over" in verdict.sentence and gate_headline(verdict).next_step.startswith("Train for longer")

@@ -12,9 +12,10 @@ from measured import evaluate_policy, log, policy
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.judge.checks.gains import gain_check
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import GateRules, gate
-from localpolicy.judge.gate_ranks import gain_check
+from localpolicy.judge.gate import gate
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.newer_catalogue import on_data

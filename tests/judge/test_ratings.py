@@ -14,7 +14,8 @@ import torch
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import GateRules, gate
+from localpolicy.judge.gate import gate
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.score import CANDIDATES, liking
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.tables import comparison_table
@@ -79,13 +80,13 @@ RULES = GateRules(baselines=False, max_segment_loss=1.0)
 def test_a_policy_that_buries_bad_films_is_not_refused_for_it(world):
     data, files = world
     found = gate(files["better"], against=[files["imitates"]], data=data, rules=RULES)
-    assert found.question.kind == "liking" and found.metric == "liked@1" and found.answer == "deploy"
+    assert found.question.kind == "liking" and found.metric == "liked@1" and found.answer == "test online"
     taken = [each.estimate("all.nDCG@20").mean for each in (found.evaluation, found.deployed)]
     assert taken[0] < taken[1], "by the nDCG of everything taken it would have been refused"
     agreement = next(check for check in found.checks if check.figure == "agreement")
     assert agreement.outcome == "yes" and agreement.low > 0
     assert any("chose themselves what to rate" in note for note in found.notes)
-    assert found.sentence.startswith("Deploy better.csv instead of imitates.csv: what it ranks first was liked better")
+    assert found.sentence.startswith("Test better.csv online beside imitates.csv: what it ranks first was liked better")
     json.dumps(found.to_dict(), allow_nan=False)
 
 

@@ -7,11 +7,12 @@ import pytest
 from measured import scores
 from scipy import stats
 
-from localpolicy.judge.bench import Pair
+from localpolicy.judge.checks.gains import gain_check
+from localpolicy.judge.checks.segments import segment_check
+from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.claims import Claim
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate_ranks import gain_check, segment_check
-from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.harness import Pair
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import OverlapRules, decisions
 from localpolicy.measure.evaluation import Evaluation

@@ -23,7 +23,8 @@ from localpolicy.cli.evaluate import gate as gate_verb
 from localpolicy.cli.options import complete
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import BY_RANK, GateRules, gate
+from localpolicy.judge.gate import gate
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.opening import open_data
@@ -266,7 +267,7 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
     ],
 )
 def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
-    monkeypatch.setattr(import_module("localpolicy.judge.bench"), "measure", None)
+    monkeypatch.setattr(import_module("localpolicy.judge.harness"), "scored", None)
     with pytest.raises(ConfigError, match=said):
         compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
 
@@ -394,7 +395,7 @@ def test_each_rule_can_say_no(runs):
 def test_a_segment_that_loses_significantly_says_no(runs):
     new, rules = runs["interactions.lpi_rl2"], GateRules(metric="all.nDCG@20")
     found = gate(new, against=[runs["interactions.mle0"]], rules=rules)
-    from localpolicy.judge.gate_ranks import segment_check
+    from localpolicy.judge.checks.segments import segment_check
 
     worse = replace(found.evaluation, scores=replace(found.evaluation.scores, rank=found.deployed.scores.rank.copy()))
     rules = GateRules(min_segment=10)
@@ -417,7 +418,9 @@ def test_without_overlap_the_value_cannot_be_told(runs):
     refused = gate(runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=strict)
     value = next(check for check in refused.checks if check.figure == "value")
     assert refused.checks[0] is value and value.outcome == refused.answer == "cannot tell", "ranks do not step in"
-    assert value.needed and {check.outcome for check in refused.checks if check.figure in BY_RANK} == {"not asked"}
+    assert value.needed and {check.outcome for check in refused.checks if check.figure in ("gain", "segments")} == {
+        "not asked"
+    }
 
 
 def test_the_verbs(runs, tmp_path):
@@ -435,7 +438,7 @@ def test_the_verbs(runs, tmp_path):
     (tmp_path / "rules.yaml").write_text(lenient)
     arguments = ("gate", new, "--against", deployed, "--rules", tmp_path / "rules.yaml", "--json", tmp_path / "g.json")
     result = lpi(*arguments)
-    assert result.exit_code == 0 and "DEPLOY" in result.stdout
+    assert result.exit_code == 7 and "TEST ONLINE" in result.stdout
     (tmp_path / "rules.yaml").write_text(lenient.replace("-1.0", "1.0"))
     assert lpi(*arguments).exit_code == 3
     assert json.loads((tmp_path / "g.json").read_text())["deploy"] is False

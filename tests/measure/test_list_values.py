@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from measured import scores
 
-from localpolicy.judge.gate_value import value_check
+from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Decisions, decisions, whole_lists
 from localpolicy.measure.estimators import by_name

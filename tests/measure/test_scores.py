@@ -162,7 +162,7 @@ def test_likelihood_and_rank_among_unseen_items(data, length):
     np.testing.assert_allclose(found.logp_unseen[first], expected[0], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.logp_unseen_reference["μ̂"][first], expected[1], rtol=1e-4, atol=1e-5)
     excluding = score(made, windows, events=data.events, exclude_seen=True)
-    assert found.rank.tolist() == excluding.rank.tolist() and excluding.logp_unseen is None
+    assert found.rank_unseen.tolist() == excluding.rank.tolist() and excluding.logp_unseen is None
 
 
 def test_the_value_is_of_the_policy_as_it_is_served(data):

@@ -13,13 +13,13 @@ from pyarrow import csv
 
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
-from localpolicy.judge.comparison import VALUE, Comparison
+from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import ranking
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_answer import comparison_headline
+from localpolicy.report.comparison_headline import comparison_headline
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
@@ -57,7 +57,7 @@ def test_a_comparison_asks_the_logs_own_question(tmp_path, worth, kind, words):
     for name, probability in (("old", np.full(8, 0.125)), ("new", np.arange(1, 9) / 36)):
         csv.write_csv(pa.table({"item_id": np.arange(8), "probability": probability}), tmp_path / f"{name}.csv")
     found = compare([tmp_path / "old.csv", tmp_path / "new.csv"], data=tmp_path / "data", baseline="old.csv")
-    assert found.question.kind == kind and found.rivals == ["new.csv"] and found.main != VALUE
+    assert found.question.kind == kind and found.rivals == ["new.csv"] and found.main != found.value
     answer = comparison_headline(found, comparison_section(found, samples=False))
     assert words in answer.verdict and "imitates the log" not in answer.verdict
 

@@ -14,22 +14,22 @@ from page_tree import cells, parse
 from report_examples import Row, section_of
 from report_examples import row as row_of
 
+from localpolicy.judge.checks.value import Valued
 from localpolicy.judge.claims import unjudged
-from localpolicy.judge.comparison import VALUE, Comparison
-from localpolicy.judge.gate_value import Valued
-from localpolicy.measure.estimate import Measurement
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.findings import findings
+from localpolicy.judge.next_step import WORTH
+from localpolicy.measure.estimate import Estimate, Measurement
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import Lead, Paired
-from localpolicy.report.comparison_answer import comparison_headline
-from localpolicy.report.comparison_words import comparison_claims
+from localpolicy.report.comparison_headline import comparison_headline
 from localpolicy.report.contents import Contents, Interval
-from localpolicy.report.gate import WORTH
 from localpolicy.report.page import write_report
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
 
-METRIC = "click.nDCG@20"
+METRIC, VALUE = "click.nDCG@20", "SNIPS"
 
 
 def difference(gap: float, p: float) -> Paired:
@@ -58,21 +58,31 @@ def row(
 
 def told(
     *rows: Row, question: str = "liking", refused: Mapping[str, str] | None = None, p_simple: float = 0.01,
-    few: str | None = None,
+    few: str | None = None, floor: float | None = 0.04, unseen: tuple[str, ...] = (),
 ) -> Comparison:  # fmt: skip
     """A comparison whose figures are those of the rows, with the gains they state over mle."""
     refusals = {row.name: (refused or {}).get(row.name, "") for row in rows}
     main = VALUE if question == "value" else METRIC
 
+    noise = None if floor is None else Estimate(floor, 0.001, 900, 0.001)
+
     class Told(Comparison):
         ranked = METRIC
+        unseen_by_js: ClassVar = [*unseen]
+        floor = noise
         too_few = few
         tested: ClassVar = [main]
         values: ClassVar = {name: Valued(None, why) for name, why in refusals.items()}
 
         def level(self, name: str, figure: str) -> float:
             figures = next(row.figures for row in rows if row.name == name)
-            return math.nan if refusals[name] else figures[METRIC].mean
+            return math.nan if refusals[name] else figures["JS" if figure == "JS" else METRIC].mean
+
+        def interval(self, name: str, figure: str) -> Interval | None:
+            return next(row.figures for row in rows if row.name == name).get(figure)
+
+        def __getitem__(self, name: str) -> Any:
+            return SimpleNamespace(row=lambda figure: None)
 
         @property
         def tests(self):
@@ -95,14 +105,20 @@ def told(
             name=row.name,
             origin=SimpleNamespace(objective=row.objective),
             estimates_logging=row.objective == "mle",
-            run=SimpleNamespace(folder=folder / row.name, manifest={"data": data}),
+            run=SimpleNamespace(folder=folder / row.name, manifest={"data": data}, started=False),
             beta=0.3 if row.name == "dial" else None,
         )
         for row in rows
     ]
     measured = SimpleNamespace(unit="decisions") if question == "value" else None
     about = {"off_policy": measured, "unit": "decision", "settings": {"exclude_seen": False}, "divergence": None}
-    evaluations = [SimpleNamespace(name=row.name, **about) for row in rows]
+    true = {row.name: each.mean for row in rows if (each := row.figures.get("true J")) is not None}
+    evaluations = [
+        SimpleNamespace(
+            name=row.name, truth=SimpleNamespace(value=true[row.name]) if row.name in true else None, **about
+        )
+        for row in rows
+    ]
     references = [SimpleNamespace(run=SimpleNamespace(folder=folder / name)) for name in ("mle", "mle-1")]
     made = Told(
         evaluations, [METRIC], [], SimpleNamespace(digests=("d",), path=Path("data-2")), candidates, references,
@@ -115,7 +131,7 @@ def told(
 def said(
     *rows: Row, floor: float | None = 0.04, unseen: tuple[str, ...] = (), **asked: Any
 ) -> tuple[Contents, dict[str, bool | None]]:
-    made = told(*rows, **asked)
+    made = told(*rows, floor=floor, unseen=unseen, **asked)
     truth = Interval(1.0, 1.0, 1.0) if "true gain" in rows[-1].figures else None
     around = None if floor is None else Interval.of(floor, 0.001)
     section = section_of(
@@ -128,7 +144,7 @@ def said(
             measurements=[*section.measurements, *(Measurement.of(name, VALUE, each) for name, each in valued.items())],
             gains={name: {VALUE: test} for (name, old, _), test in made.tests.items() if old == "mle"},
         )  # fmt: skip
-    found = {one.claim: one.holds for one in comparison_claims(made, section)}
+    found = {one.claim: one.holds for one in findings(made)}
     return comparison_headline(made, section), found
 
 
@@ -190,8 +206,7 @@ def test_baselines_that_cannot_be_judged_are_said_as_in_the_gate():
 
     def claims(*more: Row, refused: tuple[str, ...]) -> list[Any]:
         made = told(*rows, *more, question="value", refused=dict.fromkeys(refused, few))
-        section = section_of("", "", [*rows, *more], main=VALUE, baseline="mle")
-        return [each for each in comparison_claims(made, section) if "simple baselines" in each.claim]
+        return [each for each in findings(made) if "simple baselines" in each.claim]
 
     (none,) = claims(refused=("popularity",))
     assert none.outcome == "not judged"
@@ -224,7 +239,7 @@ def test_of_actions_without_propensities_ranks_decide_nothing(level, p, words):
 
 def test_where_all_events_are_worth_the_same_there_is_nothing_to_decide():
     answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), question="nothing")
-    assert answer.verdict.startswith("Nothing to decide: all events are worth the same")
+    assert answer.verdict.startswith("Nothing to decide: so it is.")
     assert answer.verdict.endswith("(click nDCG@20): lpi 0.3500, mle 0.3000.")
     assert answer.next_step == WORTH, "as of gate and go"
     assert [number.name for number in answer.numbers] == ["distance of lpi from the log (JS)"]

@@ -12,9 +12,9 @@ import pytest
 from measured import scores
 from report_examples import curve, exact, row, section_of, usual
 
+from localpolicy.judge.checks.training import reference_fit_check
 from localpolicy.judge.compare import compare
-from localpolicy.judge.gate import GateRules
-from localpolicy.judge.gate_grounds import reference_fit_check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.evaluation import Evaluation

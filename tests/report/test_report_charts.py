@@ -13,10 +13,10 @@ from page_tree import parse, specs
 from report_examples import bandit, crowded, row, section_of, store, three
 
 from localpolicy.measure.divergence import beyond_floor
+from localpolicy.measure.number_text import decimals, fixed, interval_text, joined, percent, range_text
 from localpolicy.report.charts import OBJECTIVES, all_series, bar
 from localpolicy.report.comparison import _stages
 from localpolicy.report.contents import Contents, Interval, Section
-from localpolicy.report.table import decimals, fixed, interval_text, joined, percent, range_text
 
 lines = pytest.importorskip("localpolicy.report.lines", reason="the extra `report` is not installed")
 dots = pytest.importorskip("localpolicy.report.frontier", reason="the extra `report` is not installed")

@@ -17,8 +17,9 @@ from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import gate
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.model.lists import Lists
+from localpolicy.report.results import tables_of
 from localpolicy.report.table import Table
-from localpolicy.results import Result, tables_of
+from localpolicy.results import Result
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
@@ -127,7 +128,7 @@ def test_without_tables_the_summary_is_printed() -> None:
 
 
 def test_what_has_no_page_says_so(tmp_path: Path) -> None:
-    from localpolicy.results import write_page
+    from localpolicy.report.results import write_page
 
     with pytest.raises(ConfigError, match="cannot be written as a page"):
         write_page(3, tmp_path / "page.html")

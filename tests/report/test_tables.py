@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.number_text import corrected, counted, fixed, interval_text
 from localpolicy.report.page import tables_page
-from localpolicy.report.table import (
-    Cell,
-    Mark,
-    Table,
-    best_cell,
-    corrected,
-    counted,
-    fixed,
-    interval_text,
-    latex_text,
-)
+from localpolicy.report.table import Cell, Mark, Table, best_cell, latex_text
 
 TABLE = Table("A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], ["a|b", "0.3"]])
 

@@ -23,7 +23,8 @@ from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
-from localpolicy.judge.gate import Gate, GateRules
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.report.gate import WORTH, next_step
 from localpolicy.report.go import write_go

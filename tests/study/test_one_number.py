@@ -13,18 +13,19 @@ from page_tree import cells, parse, specs
 from shop_logs import from_markdown, measured, write_shop
 
 import localpolicy as lp
+from localpolicy.cli.evaluate import EXIT
 from localpolicy.measure.divergence import beyond_floor, times_floor, two_digits
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
+from localpolicy.measure.number_text import fixed
 from localpolicy.report import demo
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_answer import comparison_headline
+from localpolicy.report.comparison_headline import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import _by
 from localpolicy.report.loop import loop_tables, write_loop
 from localpolicy.report.paper_table3 import main_table
-from localpolicy.report.table import fixed
 from localpolicy.study.arms import Study
 from localpolicy.study.loop import loop
 from localpolicy.study.measured import REFERENCE_SEEDS
@@ -62,7 +63,8 @@ def study(tmp_path_factory):
         return lp.train(data, out=folder / name, config=config).folder
 
     mle = [train(f"mle-{seed}", "mle", seed) for seed in range(3)]
-    return {"data": data, "mle": mle, "lpi": train("lpi", "lpi_rl_weighted", 9, "objective.beta=0.2"), "folder": folder}
+    weighted = ("objective.improve=weighted", "objective.beta=0.2")
+    return {"data": data, "mle": mle, "lpi": train("lpi", "lpi_rl", 9, *weighted), "folder": folder}
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +76,9 @@ def shown(study):
         "compare": lp.compare([*mle, lpi], baselines=False),
         "gate": lp.gate(lpi, against=mle),
         "sweep": lp.sweep(
-            study["data"], "lpi_rl_weighted", over={"beta": [0.2]}, against=mle, out=study["folder"] / "sweep",
-            processes=1, config=lp.configure(changes=["model.width=8", "data.length=5", "train.device=cpu",
-                                                      "train.epochs=1", "train.batch_size=32",
-                                                      "objective.name=lpi_rl_weighted"]),
+            study["data"], "lpi_rl", over={"beta": [0.2]}, against=mle, out=study["folder"] / "sweep", processes=1,
+            config=lp.configure(changes=["model.width=8", "data.length=5", "train.device=cpu", "train.epochs=1",
+                                         "train.batch_size=32", "objective.name=lpi_rl", "objective.improve=weighted"]),
         ),
     }  # fmt: skip
 
@@ -232,7 +233,7 @@ def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, t
     monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     monkeypatch.setattr("localpolicy.runtime.processes.cores", lambda: 1)
     small = ("train.epochs=1", "model.width=8", "train.batch_size=64", "train.device=cpu")
-    rewards = ("--rewards", "purchase=1.0,click=0.2", "--yes")
+    rewards = ("--rewards", "purchase=1.0,click=0.2", "--yes", "--why")
     done = lpi(
         "go", study["folder"] / "log.csv", "--out", tmp_path / "go", *rewards, *(w for s in small for w in ("--set", s))
     )
@@ -248,7 +249,7 @@ def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, t
     assert gate["checks"] == told["checks"] and gate["answer"] == told["answer"]
     assert gate["notes"] == compare["notes"] == told["notes"] and "is made of mle-seed-101" in gate["notes"][0]
     assert not [claim for claim in compare["claims"] if claim["figure"] == "settings"], "that is how it is made"
-    assert done.returncode == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[told["answer"]], done.stderr
+    assert done.returncode == EXIT[told["answer"]], done.stderr
     of_compare = compare["policies"]["improved"]
     for part, least in (("metrics", 40), ("divergence", 5)):
         everywhere = [leaves(each[part]) for each in (told["evaluation"], gate["evaluation"], evaluate, of_compare)]

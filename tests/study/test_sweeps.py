@@ -23,8 +23,9 @@ from small_logs import TINY
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.evaluate import evaluate
+from localpolicy.measure.number_text import interval_text
 from localpolicy.report.sweep import claims, draw, section, sweep_contents, sweep_tables, verdict
-from localpolicy.report.table import Cell, interval_text
+from localpolicy.report.table import Cell
 from localpolicy.runs.config import Config, config_of
 from localpolicy.runs.run import Run
 from localpolicy.study.measured import Pooled, best_within

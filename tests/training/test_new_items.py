@@ -19,7 +19,7 @@ from localpolicy.judge.gate import gate
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.model.weights import load_weights
 from localpolicy.report.comparison import comparison_section
-from localpolicy.results import tables_of
+from localpolicy.report.results import tables_of
 from localpolicy.runs.run import Run
 from localpolicy.training.train import train
 

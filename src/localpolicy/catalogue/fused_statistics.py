@@ -28,6 +28,7 @@ def fused_statistics(
     references: Mapping[str, LinearLogits],
     values: LinearLogits | None = None,
     excluded: tuple[Tensor, Tensor] | None = None,
+    seen: tuple[Tensor, Tensor] | None = None,
     lists: int = 1,
     floor: bool = True,
 ) -> dict[str, Tensor]:
@@ -40,11 +41,15 @@ def fused_statistics(
     )
     assert best is not None and normaliser is not None and mean is not None
     shown = best[:, None]
+    columns = {}
+    if seen is not None:
+        among, ties = _among_allowed(rows, items, own, above, tied, seen)
+        columns = {"rank_unseen": 1 + among + ties / 2, "tied_unseen": ties}
     if excluded is not None:
         above, tied = _among_allowed(rows, items, own, above, tied, excluded)
     if lists > 1 or excluded is not None:
         _, shown = fused.top(rows if excluded is None else Without(rows, *excluded), lists)
-    columns = {
+    columns |= {
         "rank": 1 + above + tied / 2,
         "tied": tied,
         "top": shown[:, 0],

@@ -94,6 +94,7 @@ def catalogue_statistics(
     references: Mapping[str, Logits] | None = None,
     values: Logits | None = None,
     excluded: tuple[Tensor, Tensor] | None = None,
+    seen: tuple[Tensor, Tensor] | None = None,
     open_items: OpenItems | None = None,
     lists: int = 1,
     floor: bool = True,
@@ -110,13 +111,14 @@ def catalogue_statistics(
                                  is then taken; NaN where nobody can say which these were
 
     `excluded` holds (position, item) pairs that may not be shown: they rank last and enter no list. Divergence
-    and likelihood speak of the policy as it was trained, and ignore them.
+    and likelihood speak of the policy as it was trained, and ignore them. `seen` holds such pairs too: with them
+    rank_unseen and tied_unseen are the item's rank and ties among the others, whatever is `excluded`.
     """
     references = references or {}
     if open_items is None and serves(rows, values, *references.values()):
         # The kernels know linear logits alone, as `serves` has found these to be.
         linear: Any = {"rows": rows, "references": references, "values": values}
-        return fused_statistics(items=items, excluded=excluded, lists=lists, floor=floor, **linear)
+        return fused_statistics(items=items, excluded=excluded, seen=seen, lists=lists, floor=floor, **linear)
     scratch = scratch or Scratch()
     blocks = []
     for start, stop in blocks_of(rows.shape, items.device.type):
@@ -125,7 +127,8 @@ def catalogue_statistics(
             items=items[start:stop],
             references={name: part_of(other, start, stop) for name, other in references.items()},
             values=None if values is None else part_of(values, start, stop),
-            excluded=_excluded_in(excluded, start, stop),
+            excluded=_pairs_in(excluded, start, stop),
+            seen=_pairs_in(seen, start, stop),
             open_items=None if open_items is None else open_items.part(start, stop),
             lists=lists,
             floor=floor,
@@ -134,7 +137,7 @@ def catalogue_statistics(
     return {name: torch.cat([block[name] for block in blocks]) for name in blocks[0]}
 
 
-def _excluded_in(pairs: tuple[Tensor, Tensor] | None, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
+def _pairs_in(pairs: tuple[Tensor, Tensor] | None, start: int, stop: int) -> tuple[Tensor, Tensor] | None:
     if pairs is None:
         return None
     here = (pairs[0] >= start) & (pairs[0] < stop)
@@ -149,6 +152,7 @@ class BlockRequest(NamedTuple):
     references: Mapping[str, Logits]
     values: Logits | None
     excluded: tuple[Tensor, Tensor] | None
+    seen: tuple[Tensor, Tensor] | None
     open_items: OpenItems | None
     lists: int
     floor: bool
@@ -159,10 +163,17 @@ def _block_statistics(asked: BlockRequest, scratch: Scratch) -> Columns:
     scores = _formed("policy", asked.rows, scratch)
     largest, first = scores.max(1)
     columns: Columns = {}
+    # Not -inf: the difference of two would not be a number, and two excluded items must tie.
+    least = scores.new_tensor(torch.finfo(scores.dtype).min)
+    if asked.seen is not None:
+        before = scores[asked.seen]
+        scores.index_put_(asked.seen, least)
+        bounds = tie_bounds(asked.rows, _at(scores, asked.items))
+        columns["rank_unseen"], columns["tied_unseen"] = rank(scores, bounds, scratch)
+        scores.index_put_(asked.seen, before)
     if asked.excluded is not None:
         before = scores[asked.excluded]
-        # Not -inf: the difference of two would not be a number, and two excluded items must tie.
-        scores.index_put_(asked.excluded, scores.new_tensor(torch.finfo(scores.dtype).min))
+        scores.index_put_(asked.excluded, least)
         first = scores.argmax(1)
     columns["rank"], columns["tied"] = rank(scores, tie_bounds(asked.rows, _at(scores, asked.items)), scratch)
     columns["top"] = first

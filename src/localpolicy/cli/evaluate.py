@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from localpolicy.cli.options import Against, Device, Fields, Setting, takes
+from localpolicy.cli.options import Against, Device, Fields, Setting, Why, takes
 from localpolicy.cli.output import write_and_print
 
 LOG = logging.getLogger(__name__)
-EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
+EXIT = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6, "test online": 7}
 EVALUATE = "localpolicy.measure.metrics:EvaluateConfig"
 MEASURED = ("split", "min_history", "exclude_seen", "sequences")  # of the gate
 Data = Annotated[Path | None, typer.Option(help="the prepared data (default: where the run found it)")]
@@ -85,6 +85,9 @@ def compare(
     breakdown: Annotated[
         bool, typer.Option(help="also break the metrics down by number of events per sequence")
     ] = False,
+    rules: Annotated[
+        Path | None, typer.Option(help="a YAML file of the gate's rules: how values are estimated")
+    ] = None,
     data: Data = None,
     world: World = None,
     imputation: Imputation = None,
@@ -110,6 +113,7 @@ def compare(
     result = measure(
         runs,
         against=against or (),
+        rules=rules,
         data=data,
         world=world,
         config=measured({**given, "metrics": metrics}),
@@ -149,6 +153,7 @@ def gate(
         float | None, typer.Option(help="judge π ∝ μ̂ exp(Q/β) at this β instead of the trained head")
     ] = None,
     data: Data = None,
+    why: Why = False,
     device: Device = "auto",
     json: Json = None,
     markdown: Markdown = None,
@@ -157,7 +162,7 @@ def gate(
 ) -> None:
     """Say whether a policy should replace the deployed one.
 
-    Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide.
+    Exit code 0: deploy; 7: test online; 3: do not deploy; 4: cannot tell; 6: nothing to decide.
     """
     from localpolicy.judge.gate import gate as judge
     from localpolicy.judge.rules import GateRules, rules_of
@@ -174,7 +179,7 @@ def gate(
         beta=beta,
         device=device,
     )
-    write_and_print([gate_table(verdict)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print([gate_table(verdict, why=why)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(EXIT[verdict.answer])
 

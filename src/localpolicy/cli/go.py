@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localpolicy.cli.options import Changes, Device, ExcludeSeen, Fields, takes
+from localpolicy.cli.options import Changes, Device, ExcludeSeen, Fields, Why, takes
 from localpolicy.cli.output import show, write_and_print
 from localpolicy.limits import LARGEST_SEED
 
@@ -46,6 +46,7 @@ def go(
     ] = False,
     exclude_seen: ExcludeSeen = False,
     rules: Annotated[Path | None, typer.Option(help="a YAML file of the gate's rules")] = None,
+    why: Why = False,
     changes: Changes = None,
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the split")] = 0,
     device: Device = "auto",
@@ -54,8 +55,8 @@ def go(
 ) -> None:
     """From a log to a verdict: guess the columns, prepare, train, choose, judge, and write one page.
 
-    Exit code 0: deploy; 3: do not deploy; 4: cannot tell; 6: nothing to decide. OUT/commands.sh lists the same steps as
-    single commands.
+    Exit code 0: deploy; 7: test online; 3: do not deploy; 4: cannot tell; 6: nothing to decide. OUT/commands.sh lists
+    the same steps as single commands.
     """
     from localpolicy import go as go_on
     from localpolicy.cli.evaluate import EXIT
@@ -87,7 +88,7 @@ def go(
         for name in error.missing:
             given[name] = typer.prompt(f"Which of them is the {name}?", err=True)
         result = run()
-    write_and_print(go_tables(result)[1:], result.to_dict(), json=out / "verdict.json")
+    write_and_print(go_tables(result, why=why)[1:], result.to_dict(), json=out / "verdict.json")
     if result.verdict is not None:
         said = f" ({result.said.rstrip('.')})" if result.said else ""
         LOG.info("the policy judged: %s%s", result.chosen.folder, said)

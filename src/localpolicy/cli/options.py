@@ -36,6 +36,7 @@ class Setting(NamedTuple):
 Against = Annotated[list[Path] | None, Setting("localpolicy.study.settings:SweepConfig", "against")]
 ExcludeSeen = Annotated[bool, Setting("localpolicy.measure.metrics:EvaluateConfig", "exclude_seen")]
 Device = Annotated[str, Setting("localpolicy.runs.config:TrainConfig", "device")]
+Why = Annotated[bool, typer.Option("--why", help="the reason of every check, and what was not asked")]
 Force = Annotated[bool, typer.Option("--force", help="replace the folder")]
 Preset = Annotated[str | None, typer.Option(help="the paper's settings: rl or bandit")]
 ConfigFile = Annotated[Path | None, typer.Option(help="YAML with the groups data, model, objective, train")]

@@ -1,4 +1,4 @@
-"""A claim: a figure, the rule it is judged by, what came of it, and one plain sentence; and the gate's verdict on them.
+"""A claim: a figure, the rule it is judged by, what came of it, and one plain sentence.
 
 Comparison, gate, sweep, loop, demo and the paper's tables make claims; pages, terminal and JSON print them. A check of
 the gate is a claim that carries its numbers, since answers are made of them.
@@ -6,22 +6,11 @@ the gate is a claim that carries its numbers, since answers are made of them.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-import pyarrow as pa
-
-from localpolicy.judge.rules import CLOSE, GateRules
-from localpolicy.measure.estimate import Measurement, as_json, finite
-from localpolicy.measure.metrics import Question
-from localpolicy.results import Result
-
-if TYPE_CHECKING:  # rules are read without torch
-    from localpolicy.measure.evaluation import Evaluation
-
+from localpolicy.judge.rules import CLOSE
+from localpolicy.measure.estimate import finite
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked", "not judged"]
 
@@ -122,148 +111,3 @@ UNJUDGED = "the simple baselines could not be judged from this log"
 def unjudged(why: str) -> str:
     """That nothing is known of the simple baselines, why, and what that means."""
     return f"{UNJUDGED}, so they speak neither for the new policy nor against it: {why}"
-
-
-# ---------------------------------------------------------------------- what the gate says
-
-Answer = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
-PASSED = "every check that was asked passed"
-BETTER = ("gain", "value", "reward per answer")  # checks of which the first says whether it is better
-BY_RULE = Question("metric", "the rules name the figure")
-
-
-@dataclass(frozen=True, repr=False)
-class Gate(Result):
-    """What a gate says: the answer, and every check behind it."""
-
-    checks: list[Claim]
-    evaluation: Evaluation
-    deployed: Evaluation | None  # None: the policy that wrote the log
-    rules: GateRules
-    metric: str = ""  # the rank metric that was looked at; `decided_by` says what decided
-    notes: tuple[str, ...] = ()  # what differs between those compared, in words
-    imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
-    question: Question = BY_RULE  # what was asked of the log
-    days: float | None = None  # that the log spans, where it has times
-    policy_sha256: str | None = None  # of the candidate's weights, where it is a run
-    data: Path | None = None  # the prepared data that they were measured on
-    figures: tuple[Measurement, ...] = ()  # rows of the long table: the reward per answer of all that were judged by it
-    stays: bool = False  # whether the new policy is the estimate of the log, since its critic is not trusted
-
-    @property
-    def answer(self) -> Answer:
-        """No where a check says so; cannot tell where one that was asked for could not be answered."""
-        if self.question.kind == "nothing":
-            return "nothing to decide"
-        outcomes = {check.outcome for check in self.checks}
-        return "do not deploy" if "no" in outcomes else "cannot tell" if "cannot tell" in outcomes else "deploy"
-
-    @property
-    def deploy(self) -> bool:
-        """Whether the answer is yes."""
-        return self.answer == "deploy"
-
-    @property
-    def better(self) -> Claim:
-        """The check that says whether it is better."""
-        return next(check for check in self.checks if check.figure in BETTER)
-
-    @property
-    def deciding(self) -> Claim:
-        """The check that made the answer: of those that say so the first, or the one that names what to deploy instead.
-
-        Where none speaks against it that is the check that says it is better.
-        """
-        outcome = {"do not deploy": "no", "cannot tell": "cannot tell"}.get(self.answer)
-        against = [check for check in self.checks if check.outcome == outcome]
-        return next((check for check in against if check.instead), against[0]) if against else self.better
-
-    @property
-    def decided_by(self) -> str:
-        """The name of that check, or of the metric where the gain in ranks made the answer; or nothing did."""
-        if self.question.kind == "nothing":
-            return "nothing"
-        return self.metric if self.deciding.figure == "gain" else self.deciding.figure
-
-    @property
-    def against(self) -> str:
-        """What is deployed now."""
-        return "the policy that wrote the log" if self.deployed is None else self.deployed.name
-
-    @property
-    def sentence(self) -> str:
-        """The answer as one says it to somebody who decides."""
-        new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
-        if self.answer == "nothing to decide":
-            return f"Nothing to decide between {new} and {old}: {self.question.why}."
-        gain = self.better
-        if self.deploy:
-            fell = [check.plain for check in self.checks if _fell(check)]
-            beside = f" Known, but not asked: {', and '.join(fell)}." if fell else ""
-            open_ones = [f" Not judged: {check.plain}." for check in self.checks if check.outcome == "not judged"]
-            return f"Deploy {new} instead of {old}: {gain.plain}, and {PASSED}.{beside}{''.join(open_ones)}"
-        if (instead := self.deciding.instead) is not None:
-            return f"Do not deploy {new}: the simple baseline '{instead}' does better. Deploy that one."
-        if failed := [check for check in self.checks if check.outcome == "no"]:
-            but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
-            return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
-        unsure = [check for check in self.checks if check.outcome == "cannot tell"]
-        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{self._more(unsure)}"
-
-    def _more(self, unsure: Sequence[Claim]) -> str:
-        """How much of such a log would tell."""
-        known = [check for check in unsure if check.needed is not None and check.n]
-        if not known:
-            return ""
-        most = max(known, key=lambda check: (check.needed or 0) / (check.n or 1))
-        assert most.needed is not None and most.n
-        days = ""
-        if self.days is not None:
-            count = _rounded(math.ceil(self.days * most.needed / most.n))
-            days = f" ({count:,} day{'s' if count > 1 else ''} of such a log)"
-        return f" About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}."
-
-    def summary(self) -> str:
-        """The answer in a sentence."""
-        return self.sentence.removesuffix(".")
-
-    def to_arrow(self) -> pa.Table:
-        """One row per check: its outcome, value, interval, n and reason."""
-        return pa.Table.from_pylist([check.to_dict() for check in self.checks])
-
-    def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "answer": self.answer,
-            "deploy": self.deploy,
-            "sentence": self.sentence,
-            "question": self.question._asdict(),
-            "decided_by": self.decided_by,
-            "metric": self.metric,
-            "checks": [check.to_dict() for check in self.checks],
-            "figures": as_json(self.figures),
-            "notes": list(self.notes),
-            "rules": self.rules.model_dump(mode="json"),
-            "evaluation": self.evaluation.to_dict(),
-            "deployed": None if self.deployed is None else self.deployed.to_dict(),
-            "policy_sha256": self.policy_sha256,
-        }
-
-
-def _fell(check: Claim) -> bool:
-    """Whether a check that was not asked found a significant loss, which the answer must then name."""
-    if check.outcome != "not asked" or not check.plain:
-        return False
-    return check.figure in ("other events", "segments") or (check.figure == "gain" and (check.high or 0.0) < 0)
-
-
-def _clauses(checks: Sequence[Claim]) -> str:
-    """The first two checks in words: more would make no sentence."""
-    said = list(dict.fromkeys(check.plain for check in checks if check.plain))
-    more = f" (and {len(said) - 2} more)" if len(said) > 2 else ""
-    return " and ".join(said[:2]) + more
-
-
-def _rounded(count: int) -> int:
-    """To two digits: more would pretend to know."""
-    return int(float(f"{count:.1e}"))

@@ -12,8 +12,10 @@ import numpy as np
 
 from localpolicy.data.store import NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, RunError, nearest
-from localpolicy.judge.bench import Bench, Pair
 from localpolicy.judge.comparison import BY_COLUMNS, Comparison
+from localpolicy.judge.findings import findings
+from localpolicy.judge.harness import Harness, Pair
+from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run
 from localpolicy.measure.divergence import floor_between
 from localpolicy.measure.evaluate import world_of
@@ -53,6 +55,7 @@ def compare(
     episodes: int = EPISODES,
     device: str = "auto",
     dials: Sequence[tuple[RunLike, float]] = (),
+    rules: GateRules | Mapping[str, Any] | Path | str | None = None,
 ) -> Comparison:
     """Measure runs on the same positions, beside simple baselines, with significance.
 
@@ -63,31 +66,58 @@ def compare(
     paid event). Gains are taken over the policy called `baseline` (default: the first `mle` run), between weights that
     one figure kept. What decides is what the log can answer, as in the gate, or else one of `columns`. `baselines` adds
     the simple ones. `episodes` is the number of a store's rollouts behind the truth. `dials` are runs of `runs` at
-    another β, which needs no training.
+    another β, which needs no training. Values are estimated, and refused, by the gate's `rules`.
     """
-    compared, others = [as_run(run) for run in as_list(runs)], [as_run(run) for run in as_list(against)]
-    if not compared:
+    compared_runs, others = [as_run(run) for run in as_list(runs)], [as_run(run) for run in as_list(against)]
+    if not compared_runs:
         raise RunError("nothing to compare: name at least one run.")
-    folders, named = ([run.folder.resolve() for run in these] for these in (compared, others))
+    rules = rules_of(rules)
+    folders, named = ([run.folder.resolve() for run in these] for these in (compared_runs, others))
     extra = [run for run, folder in zip(others, named, strict=True) if folder not in folders]
-    bench = Bench.of([*compared, *extra], data, config, baselines=baselines, device=device)
-    prepared, every, settings = bench.data, bench.opened, bench.config
-    candidates, references = every[: len(compared)], every[len(compared) :]
+    harness = Harness.of(
+        [*compared_runs, *extra], data, config, baselines=baselines, rules=rules.refusals, device=device
+    )
+    every = harness.opened
+    candidates, references = every[: len(compared_runs)], every[len(compared_runs) :]
     references += [each for folder, each in zip(folders, candidates, strict=True) if folder in named]
-    if not others:
-        estimates = [candidate for candidate in every if candidate.estimates_logging]
-        # Of μ̂s trained in different ways those with most seeds are meant: they have a floor.
-        seeds = Counter(estimate.origin.family for estimate in estimates)
-        references = [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
-    tested = AT_20 if config is None else settings.metrics
-    refuse_unknown(columns or (), {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, tested)
-    # Every k is measured, and few are tested: with more columns each would need a larger difference.
-    metrics = tuple(dict.fromkeys([*tested, *(column.rpartition(".")[2] for column in columns or ()), *AT_K]))
-    bench = replace(bench, config=settings.model_copy(update={"metrics": metrics}))
     for run, beta in dials:
         name = candidates[folders.index(as_run(run).folder.resolve())].name
-        candidates.append(open_candidate(run, name, prepared, split=settings.split, beta=beta, device=device))
-    candidates += bench.simple() if baselines else []
+        opened = open_candidate(run, name, harness.data, split=harness.config.split, beta=beta, device=device)
+        candidates.append(opened)
+    candidates += harness.simple() if baselines else []
+    return compared(
+        harness, candidates, references if others else estimates_among(every), rules=rules,
+        tested=AT_20 if config is None else harness.config.metrics,
+        world=world, columns=columns, baseline=baseline, imputation=imputation, episodes=episodes,
+    )  # fmt: skip
+
+
+def estimates_among(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The estimates of the log; of those trained in different ways the ones with most seeds: they have a floor."""
+    estimates = [candidate for candidate in candidates if candidate.estimates_logging]
+    seeds = Counter(estimate.origin.family for estimate in estimates)
+    return [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
+
+
+def compared(
+    harness: Harness,
+    candidates: Sequence[Candidate],
+    references: Sequence[Candidate],
+    *,
+    rules: GateRules,
+    tested: Sequence[str] = AT_20,
+    world: Path | str | None = None,
+    columns: Sequence[str] | None = None,
+    baseline: str | None = None,
+    imputation: Path | str | None = None,
+    episodes: int = EPISODES,
+) -> Comparison:
+    """Compare the candidates of a harness; `tested` are the metrics of the ranks that are tested."""
+    prepared, split = harness.data, harness.config.split
+    refuse_unknown(columns or (), {*prepared.events, *WHATEVER_EVENT, WEIGHTED} - {NO_ANSWER}, tested)
+    # Every k is measured, and few are tested: with more columns each would need a larger difference.
+    metrics = dict.fromkeys([*tested, *(column.rpartition(".")[2] for column in columns or ()), *AT_K])
+    harness = harness.asking([*metrics])
     names = [candidate.name for candidate in candidates]
     if baseline is not None and baseline not in names:
         raise ConfigError(f"no policy '{baseline}' in this comparison{nearest(baseline, names)}")
@@ -97,7 +127,7 @@ def compare(
     imputed = None if imputation is None else imputation_at(imputation, prepared)
     evaluations = []
     for candidate in candidates:
-        evaluation = bench.measured(candidate, references, imputation=imputed)
+        evaluation = harness.measured(candidate, references, imputation=imputed)
         refuse_unknown(columns or (), evaluation.metrics, tested)  # an event may have no position in this split
         truth = None if built is None else true_value(candidate.policy, built, episodes=episodes)
         evaluations.append(replace(evaluation, truth=truth))
@@ -106,7 +136,7 @@ def compare(
     if baseline is not None:
         base = names.index(baseline)
         pairs = {
-            each.name: bench.like_with_like(each, candidates[base], (found, evaluations[base]), imputation=imputed)
+            each.name: harness.like_with_like(each, candidates[base], (found, evaluations[base]), imputation=imputed)
             for each, found in zip(candidates, evaluations, strict=True)
             if each.name != baseline
         }
@@ -117,12 +147,14 @@ def compare(
     main = f"{group}.{name if name in tested else tested[0]}" if group else name
     if not columns and main not in chosen:
         chosen.append(main)  # of all that was taken, where it holds several events
-    return Comparison(
-        evaluations, chosen, events, prepared, candidates, references, baseline, pairs,
-        notes=(*bench.notes(candidates, references, evaluations[0]), *chosen_by),
-        differences=(*bench.differences(candidates, references), *chosen_by),
-        question=BY_COLUMNS if columns else question_of(prepared, settings.split),
+    comparison = Comparison(
+        evaluations, chosen, events, prepared, list(candidates), list(references), baseline, pairs,
+        notes=(*harness.notes(candidates, references, evaluations[0]), *chosen_by),
+        differences=(*harness.differences(candidates, references), *chosen_by),
+        question=BY_COLUMNS if columns else question_of(prepared, split),
+        rules=rules,
     )  # fmt: skip
+    return replace(comparison, findings=tuple(findings(comparison)))
 
 
 def with_one_floor(evaluations: Sequence[Evaluation], candidates: Sequence[Candidate]) -> list[Evaluation]:

@@ -1,7 +1,7 @@
 """Policies measured on the same positions: what is asked of the log, and all tests between them, made here, once.
 
 The question is the gate's (`measure.metrics.question_of`). Where propensities were logged the estimated value decides,
-by the estimator and the intervals of `judge.gate_value`; else a column of ranks, or how well what is ranked first was
+by the estimator and the intervals of `judge.checks.value`; else a column of ranks, or how well what is ranked first was
 liked. Each pair of policies is tested once: all tests by ranks are one family for Holm's correction, all tests by value
 are another.
 """
@@ -19,13 +19,15 @@ import pyarrow as pa
 from scipy.special import ndtri
 
 from localpolicy.data.store import Prepared
-from localpolicy.judge.bench import Pair
-from localpolicy.judge.gate_ranks import too_few
-from localpolicy.judge.gate_value import Valued, value_tests, valued
+from localpolicy.judge.checks.gains import too_few
+from localpolicy.judge.checks.value import Valued, value_tests, valued
+from localpolicy.judge.claims import Claim
+from localpolicy.judge.harness import Pair
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, sequences_of
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import (
@@ -40,11 +42,9 @@ from localpolicy.measure.significance import (
 )
 from localpolicy.measure.summary import AGREEMENT, COMPARED, LIKED
 from localpolicy.model.baselines import BASELINES
-from localpolicy.results import Result, claims_of
+from localpolicy.results import Result
 
 NAMED = 3  # policies in a summary
-RULES = GateRules()  # the gate's defaults: a comparison estimates values, and refuses them, as the gate does
-VALUE = RULES.estimator.upper()  # the estimated value, by its name in the long table
 TRUE_GAIN = "true gain"
 BY_COLUMNS = Question("metric", "the columns name the figure")
 
@@ -74,9 +74,41 @@ class Comparison(Result):
     notes: tuple[str, ...] = ()  # what must be known of them, in words
     differences: tuple[str, ...] = ()  # those of the notes that say what differs between the policies
     question: Question = BY_COLUMNS  # what the log is asked
+    findings: tuple[Claim, ...] = ()  # what was found (see `judge.findings`)
+    rules: GateRules = field(default_factory=GateRules)  # values are estimated, and refused, as the gate does
+
+    @property
+    def value(self) -> str:
+        """The estimated value, by its name in the long table."""
+        return by_name(self.rules.estimator).title
 
     def __getitem__(self, name: str) -> Evaluation:
         return next(evaluation for evaluation in self.evaluations if evaluation.name == name)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the policies."""
+        return [each.name for each in self.evaluations]
+
+    def candidate(self, name: str) -> Candidate:
+        """The policy of this name."""
+        return next(each for each in self.candidates if each.name == name)
+
+    @property
+    def best_new(self) -> str:
+        """The best of the policies that are meant to be better than the log; without any, the best of all."""
+        order = self.order(self.main)
+        rivals = [name for name in (*order, *self.rivals) if name in self.rivals]
+        return (rivals or order or self.names)[0]
+
+    def said(self, figure: str) -> str:
+        """A figure as people say it: purchase nDCG@20."""
+        return f"estimated reward per {self.unit}" if figure == self.value else figure.replace(".", " ", 1)
+
+    def interval(self, name: str, figure: str) -> Interval | None:
+        """A policy's figure with its interval, where it was measured."""
+        row = self[name].row(figure)
+        return None if row is None else row.interval
 
     @property
     def measurements(self) -> list[Measurement]:
@@ -89,7 +121,7 @@ class Comparison(Result):
         first = self.evaluations[0]
         known = any(evaluation.truth is not None for evaluation in self.evaluations)
         shown = [name.format(lists=first.lists) for name in COMPARED]
-        value = [] if first.off_policy is None else [VALUE]
+        value = [] if first.off_policy is None else [self.value]
         figures = [*value, *self.columns, *first.rewards, "JS", *shown, *(["true J"] if known else [])]
         return list(dict.fromkeys(figures))  # of ratings a column is a figure of reward too
 
@@ -97,7 +129,7 @@ class Comparison(Result):
     def tested(self) -> list[str]:
         """The figures that policies are tested by."""
         first = self.evaluations[0]
-        values = [] if first.off_policy is None else [VALUE]
+        values = [] if first.off_policy is None else [self.value]
         rewards = [name for name in ("AR@1", LIKED, AGREEMENT) if name in first.rewards]
         return list(dict.fromkeys([*values, *self.columns, *rewards]))
 
@@ -109,12 +141,12 @@ class Comparison(Result):
     @property
     def main(self) -> str:
         """The figure that decides, as in the gate: the value where propensities were logged, else `ranked`."""
-        return VALUE if self.question.kind == "value" else self.ranked
+        return self.value if self.question.kind == "value" else self.ranked
 
     @property
     def unit(self) -> str:
         """What the figure that decides is counted in: position, decision or list."""
-        return self.evaluations[0].unit if self.main == VALUE else "position"
+        return self.evaluations[0].unit if self.main == self.value else "position"
 
     @property
     def simple(self) -> list[str]:
@@ -130,11 +162,11 @@ class Comparison(Result):
     @cached_property
     def values(self) -> dict[str, Valued]:
         """By policy: its estimated value, or why it has none."""
-        return {each.name: valued(each.off_policy, RULES) for each in self.evaluations}
+        return {each.name: valued(each.off_policy, self.rules) for each in self.evaluations}
 
     def level(self, name: str, figure: str) -> float:
         """A policy's mean of a figure; NaN where it has none."""
-        if figure == VALUE:
+        if figure == self.value:
             found = self.values[name].found
             return math.nan if found is None else found.mean
         row = self[name].row(figure)
@@ -158,7 +190,7 @@ class Comparison(Result):
         """
         order = self.order(figure)
         pairs = [(name, self.baseline) for name in order if self.baseline in order]
-        pairs += [(order[0], order[1])] if len(order) > 1 and figure in (VALUE, *self.columns) else []
+        pairs += [(order[0], order[1])] if len(order) > 1 and figure in (self.value, *self.columns) else []
         if figure == self.main and (strongest := self.strongest) is not None:
             pairs += [(name, strongest) for name in self.rivals if name in order]
         once: dict[frozenset[str], tuple[str, str]] = {}
@@ -169,7 +201,7 @@ class Comparison(Result):
 
     def _behind(self, new: str, old: str, figure: str) -> Values | None:
         """What a test of the two is made of; None where they cannot be compared."""
-        if figure == VALUE:
+        if figure == self.value:
             mine, theirs = self.values[new].found, self.values[old].found
             return None if mine is None or theirs is None else (mine.values, theirs.values, mine.clusters)
         pair = Pair(self[new], self[old])
@@ -184,14 +216,14 @@ class Comparison(Result):
             (new, old, figure): values
             for figure in self.tested
             for new, old in self._pairs(figure)
-            if figure != VALUE and (values := self._behind(new, old, figure)) is not None
+            if figure != self.value and (values := self._behind(new, old, figure)) is not None
         }
         gaps = {
-            (new, old, VALUE): mine - theirs
-            for new, old in (self._pairs(VALUE) if VALUE in self.tested else ())
+            (new, old, self.value): mine - theirs
+            for new, old in (self._pairs(self.value) if self.value in self.tested else ())
             if (mine := self.values[new].found) is not None and (theirs := self.values[old].found) is not None
         }
-        return {**paired_family(ranks), **value_tests(gaps, RULES.confidence)}
+        return {**paired_family(ranks), **value_tests(gaps, self.rules.confidence)}
 
     def test(self, new: str, old: str | None, figure: str) -> Paired | None:
         """How much larger a figure is of `new` than of `old`; None where the two were not tested."""
@@ -202,7 +234,7 @@ class Comparison(Result):
         """How many tests a figure's tests and intervals are corrected for."""
         if figure == TRUE_GAIN:
             return len(self.true_gains)
-        return sum((name == VALUE) == (figure == VALUE) for _, _, name in self.tests)
+        return sum((name == self.value) == (figure == self.value) for _, _, name in self.tests)
 
     @property
     def too_few(self) -> str | None:
@@ -210,9 +242,9 @@ class Comparison(Result):
 
         Whether a value may be estimated has rules of its own.
         """
-        if self.main == VALUE or too_few(clusters := self.evaluations[0].values(self.main)[1], RULES) is None:
+        if self.main == self.value or too_few(clusters := self.evaluations[0].values(self.main)[1], self.rules) is None:
             return None
-        return f"{sequences_of(clusters)} held-out sequences are too few to tell (least: {RULES.min_sequences})"
+        return f"{sequences_of(clusters)} held-out sequences are too few to tell (least: {self.rules.min_sequences})"
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
@@ -220,7 +252,7 @@ class Comparison(Result):
         found = {}
         for figure in self.tested:
             best, second, *_ = (*self.order(figure), "", "")
-            if figure in (VALUE, *self.columns) and (test := self.test(best, second, figure)) is not None:
+            if figure in (self.value, *self.columns) and (test := self.test(best, second, figure)) is not None:
                 values = self._behind(*((second, best) if best == self.baseline else (best, second)), figure)
                 assert values is not None
                 found[figure] = Lead(best, second, test, paired_bootstrap(*values))
@@ -249,7 +281,7 @@ class Comparison(Result):
             reach = float(ndtri((1 + confidence) / 2)) * known[name].gain_se
             return known[name].gain - reach, known[name].gain + reach
 
-        bounds, none = holm_steps(clear, around, RULES.confidence), math.nan
+        bounds, none = holm_steps(clear, around, self.rules.confidence), math.nan
         return {
             name: Paired(truth.gain, truth.gain_se, *bounds[name], none, none, 0, none) for name, truth in known.items()
         }
@@ -344,7 +376,7 @@ class Comparison(Result):
         for figure in (*self.figures, *([TRUE_GAIN] if "true J" in self.figures else [])):
             known = evaluation.row(figure)
             row[figure] = None if known is None else finite(known.mean)
-            if figure in (VALUE, *self.columns, *evaluation.rewards, "JS"):
+            if figure in (self.value, *self.columns, *evaluation.rewards, "JS"):
                 row[f"{figure} se"] = None if known is None else finite(known.se)
             if self.baseline is not None and figure in self.tested:
                 gain = self.gains.get(evaluation.name, {}).get(figure)
@@ -367,5 +399,5 @@ class Comparison(Result):
             "breakdown": {event: as_json(self.breakdown(event)) for event in self.events},
             "predicts_truth": self.predicts_truth,
             "notes": list(self.notes),
-            "claims": as_json(claims_of(self)),
+            "claims": as_json(self.findings),
         }

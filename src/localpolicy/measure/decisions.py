@@ -131,7 +131,7 @@ def ratios(scores: Scores, *, propensities: str | None = None) -> np.ndarray | N
     else:
         return None
     logp = (scores.logp if scores.logp_open is None else scores.logp_open).astype(np.float64)
-    if scores.logp_unseen is not None:
+    if scores.settings.get("exclude_seen") and scores.logp_unseen is not None:
         logp = np.where(scores.repeat, -np.inf, scores.logp_unseen.astype(np.float64))
     return np.exp(logp - log_mu)
 

@@ -31,7 +31,7 @@ from localpolicy.measure.imputation import Imputation, imputation_at, imputed_re
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
 from localpolicy.measure.opening import made_of, open_all, shared_seeds
 from localpolicy.measure.score import Scorer, reward_model, score
-from localpolicy.measure.summary import AGREEMENT, LIKED, figure, ranking, shown_figures
+from localpolicy.measure.summary import AGREEMENT, LIKED, Scores, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
 from localpolicy.measure.value import value_of_scores
 from localpolicy.model.newer_catalogue import device_of
@@ -41,7 +41,7 @@ from localpolicy.runtime.files import sha256
 from localpolicy.simulation.truth import load_world
 
 
-def measure(
+def scored(
     candidate: Candidate,
     data: Prepared,
     references: Sequence[Candidate] = (),
@@ -49,49 +49,67 @@ def measure(
     window: WindowConfig,
     config: EvaluateConfig | None = None,
     propensities: str | None = None,
-    imputation: Imputation | None = None,
-    rules: OverlapRules | None = None,
     floor: bool = True,
     values: Scorer | None = None,
     people: np.ndarray | None = None,
     unseen: bool = False,
-) -> Evaluation:
-    """Measure a policy on the positions of a split, with its distance from each reference but itself.
+) -> Scores:
+    """Score a policy at the positions of a split, beside each reference but itself.
 
-    Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
-    stands for them. `values` is r̂ (default: the policy's own, or the items' mean rewards). `people` are the
-    sequences of the split that are scored (default: all). Without `floor` references are not measured against each
-    other. With `unseen` ranks and likelihoods are also asked among what a sequence did not hold before.
+    `values` is r̂ (default: the policy's own, or the items' mean rewards), asked for where propensities were logged or
+    where `propensities` names a reference that stands for them. `people` are the sequences of the split that are scored
+    (default: all). Without `floor` references are not measured against each other. With `unseen` ranks and likelihoods
+    are also asked among what a sequence did not hold before.
     """
-    config, policy, name = config or EvaluateConfig(), candidate.policy, candidate.name
+    config, policy = config or EvaluateConfig(), candidate.policy
     estimable = propensities is not None or "propensity" in data[config.split].arrays
-    counts = np.asarray(data.catalogue["count"].to_numpy())
-    known = data.known_items if learnt_columns(data.catalogue) else None
-    others = {each.name: each for each in references if each.name != name}
+    others = {each.name: each for each in references if each.name != candidate.name}
     device = device_of(policy, *(other.policy for other in others.values()))
     windows = Windows(data, config.split, window, device=device)
     if config.sequences is not None or people is not None:
         among = np.arange(len(windows)) if people is None else people
         count = min(config.sequences or len(among), len(among))
         windows = windows.only(among[np.linspace(0, max(len(among) - 1, 0), count).astype(np.int64)])
-    scores = score(
+    return score(
         policy, windows, events=data.events, references={each: other.policy for each, other in others.items()},
         reward_model=(values or reward_model(policy, data)) if estimable else None, unseen=unseen, floor=floor,
-        liked=question_of(data, config.split).kind == "liking", description=f"scoring {name}",
+        liked=question_of(data, config.split).kind == "liking", description=f"scoring {candidate.name}",
         min_history=config.min_history, exclude_seen=config.exclude_seen, lists=config.lists,
         batch_size=config.batch_size,
     )  # fmt: skip
+
+
+def measured(
+    candidate: Candidate,
+    data: Prepared,
+    scores: Scores,
+    references: Sequence[Candidate] = (),
+    *,
+    config: EvaluateConfig | None = None,
+    propensities: str | None = None,
+    imputation: Imputation | None = None,
+    rules: OverlapRules | None = None,
+) -> Evaluation:
+    """All figures of a policy that was scored, with its distance from those of `references` that it was scored beside.
+
+    Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
+    stands for them.
+    """
+    config, name = config or EvaluateConfig(), candidate.name
+    counts = np.asarray(data.catalogue["count"].to_numpy())
+    known = data.known_items if learnt_columns(data.catalogue) else None
     earned = ("AR@1",) if scores.liked is None else ("AR@1", LIKED, AGREEMENT)
     figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known)}
     figures |= {each: figure(scores, each) for each in earned}
     if imputation is not None:
         figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
     largest = max(data.manifest["rewards"].values(), default=None)
+    beside = [other.origin for other in references if other.name != name]
     return Evaluation(
         name=name,
         figures=figures | shown_figures(scores, counts, config.lists),
         imputation=None if imputation is None else imputation.to_dict(),
-        divergence=divergence(scores, [other.origin for other in others.values()], counts=counts, known=known),
+        divergence=divergence(scores, beside, counts=counts, known=known),
         off_policy=value_of_scores(scores, propensities=propensities, largest_reward=largest, rules=rules),
         events=paid_events(data),
         scores=scores,
@@ -106,6 +124,23 @@ def measure(
             "seed": candidate.origin.seed,
         },
     )
+
+
+def measure(
+    candidate: Candidate,
+    data: Prepared,
+    references: Sequence[Candidate] = (),
+    *,
+    config: EvaluateConfig | None = None,
+    propensities: str | None = None,
+    imputation: Imputation | None = None,
+    rules: OverlapRules | None = None,
+    **scoring: Any,
+) -> Evaluation:
+    """Score a policy and measure it, by the options of `scored` and of `measured`."""
+    scores = scored(candidate, data, references, config=config, propensities=propensities, **scoring)
+    about: dict[str, Any] = {"config": config, "propensities": propensities, "imputation": imputation, "rules": rules}
+    return measured(candidate, data, scores, references, **about)
 
 
 def evaluate(

@@ -1,11 +1,11 @@
 """What is measured: the question that a log can be asked, and metrics of one rank.
 
 value     rewards differ and propensities were logged: what a policy earns, by importance weights
-rewards   rewards differ between kinds of action, no propensities: what an answer would be worth, alone and with how
-          many answers there would be (see judge.gate_answers)
-liking    ratings, or a reward of many values: how well what is ranked high was liked. Never the nDCG of everything
+rewards   kinds of action differ in reward, or sales in what they brought beside rows that are no sale; no propensities:
+          what an answer would be worth, alone and with how many answers there would be (see measure.answers)
+liking    opinions, or measures of what people did: how well what is ranked high was liked. Never the nDCG of everything
           taken: that refuses a policy for burying what people disliked
-nothing   all rewards are equal: models can be ranked, and there is nothing to improve on and no verdict
+nothing   all rewards are equal, or the log is a till's: models can be ranked, and there is no verdict
 metric    whatever the log is, the rules name the figure that decides
 
 Ranking metrics are named as in every report: nDCG@20 is the same text in code, command line and page. Items that tie
@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import Field, field_validator
 
-from localpolicy.data.reward_kind import reward_ranges
+from localpolicy.data.reward_kind import reward_kind, reward_ranges
 from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.errors import ConfigError, nearest
@@ -39,28 +39,39 @@ class Question(NamedTuple):
     why: str
 
 
+EQUAL = Question("nothing", "all events are worth the same, so there is nothing to improve on")
+AMOUNTS = Question("rewards", "sales differ in what they brought, and no propensities were logged")
+TILL = Question(
+    "nothing",
+    "a till says what was bought, not what was shown and left, so what another policy would sell is not known",
+)
+
+
 def question_of(data: Prepared, split: str = "test") -> Question:
     """What the rewards and propensities of a log allow to ask about the policies judged on `split`."""
     ranges = reward_ranges(data)
     answers = {event: span for event, span in ranges.items() if event != NO_ANSWER}
     if len({value for span in ranges.values() for value in span}) < 2:
-        return Question("nothing", "all events are worth the same, so there is nothing to improve on")
+        return EQUAL
     propensity = data[split].arrays.get("propensity")
     if propensity is not None and bool(np.isfinite(propensity).any()):
         return Question("value", "rewards differ and propensities were logged")
-    if any(low < high for low, high in answers.values()):
-        return Question("liking", "rewards differ between events of one kind, and no propensities were logged")
-    if all(is_rating(event) for event in answers):
-        return Question("liking", "events are ratings, and no propensities were logged")
-    return Question("rewards", "kinds of action differ in reward, and no propensities were logged")
+    kind = reward_kind(data)
+    if kind is None:
+        return Question("rewards", "kinds of action differ in reward, and no propensities were logged")
+    if kind.kind == "amount":
+        return AMOUNTS if {*answers} - {*kind.sales} else TILL
+    if kind.kind == "opinion":
+        return Question("liking", f"rewards are opinions ({kind.why}), and no propensities were logged")
+    return Question("liking", f"rewards measure what people did ({kind.why}), and no propensities were logged")
 
 
-def by_meetings(data: Prepared) -> bool:
+def by_meetings(data: Prepared, split: str = "test") -> bool:
     """Whether what counts is the first time that a sequence meets an item, with all that it earned by it.
 
     So it is in logs of actions, such as views and purchases: what follows a view comes whatever is shown.
     """
-    return data.kind == "interactions" and question_of(data).kind == "rewards"
+    return data.kind == "interactions" and question_of(data, split).kind == "rewards"
 
 
 def paid_events(data: Prepared) -> list[str]:

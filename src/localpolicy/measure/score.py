@@ -76,11 +76,11 @@ def score(
 
     `references` are measured against; `reward_model` gives r̂ for off-policy estimates. With `exclude_seen` what a
     sequence held before may not be shown: a repeated item ranks last, and the value is that of the policy so served.
-    `unseen` also asks for all likelihoods among the rest. `lists` is the K of the lists counted.
+    `unseen` also asks for ranks and likelihoods among the rest. `lists` is the K of the lists counted.
     `floor` also measures the references against each other; `liked` how well what is ranked high was liked. Several
     ranks share the sequences, and all get all scores.
     """
-    references, exclude_seen = references or {}, exclude_seen or unseen
+    references = references or {}
     settings = {
         "min_history": min_history,
         "length": windows.config.length,
@@ -117,19 +117,19 @@ def score(
             else:
                 others = {name: reference.logits(part) for name, reference in references.items()}
                 values = None if reward_model is None else reward_model.logits(part)
-                excluded = seen_pairs(windows, window, part.history[at]) if exclude_seen else None
+                seen = seen_pairs(windows, window, part.history[at]) if exclude_seen or unseen else None
                 statistics = catalogue_statistics(
-                    rows, part.item[at], references=others, values=values, excluded=excluded, open_items=open_items,
-                    lists=lists, floor=floor, scratch=scratch,
+                    rows, part.item[at], references=others, values=values, excluded=seen if exclude_seen else None,
+                    seen=seen if unseen else None, open_items=open_items, lists=lists, floor=floor, scratch=scratch,
                 )  # fmt: skip
-                if excluded is not None and (unseen or values is not None):
+                if seen is not None and (unseen or values is not None):
                     allowed = {"": rows, **({f":{key}": other for key, other in others.items()} if unseen else {})}
                     unknown = torch.zeros_like(at, dtype=torch.bool) if open_items is None else open_items.unknown
                     for name, logits in allowed.items():
-                        logp = chunked.log_prob(Without(logits, *excluded), part.item[at], open_items)
+                        logp = chunked.log_prob(Without(logits, *seen), part.item[at], open_items)
                         statistics[f"logp_unseen{name}"] = logp.masked_fill(unknown, torch.nan)
-                    if values is not None:
-                        statistics["value_expected"] = chunked.mean(Without(rows, *excluded), values, open_items)
+                    if exclude_seen and values is not None:
+                        statistics["value_expected"] = chunked.mean(Without(rows, *seen), values, open_items)
                 if liked:
                     chosen = part.event != (-1 if windows.context is None else windows.context)
                     statistics["liked"], statistics["agreement"] = liking_of(rows, part, chosen)

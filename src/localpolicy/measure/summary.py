@@ -41,6 +41,8 @@ class Scores:
     value_taken: np.ndarray | None = None  # r̂(x, a)
     value_expected: np.ndarray | None = None  # Σ_a π(a|x) r̂(x, a), over what could be chosen
     logp_open: np.ndarray | None = None  # log π(a|x) among what could be chosen, where the log has lists or filters
+    rank_unseen: np.ndarray | None = None  # `rank` and `tied` among what its sequence did not hold before
+    tied_unseen: np.ndarray | None = None
     logp_unseen: np.ndarray | None = None  # log π(a|x) among what its sequence did not hold before; no use at repeats
     js: dict[str, np.ndarray] = field(default_factory=dict)  # by reference, or by pair 'x|y' of references
     kl: dict[str, np.ndarray] = field(default_factory=dict)
@@ -51,8 +53,10 @@ class Scores:
     def __len__(self) -> int:
         return len(self.rank)
 
-    def metric(self, name: str) -> np.ndarray:
-        """nDCG@20, say, at each position."""
+    def metric(self, name: str, *, unseen: bool = False) -> np.ndarray:
+        """nDCG@20, say, at each position; with `unseen` among what its sequence did not hold before."""
+        if unseen:
+            return metric(name)(self.rank_unseen, self.tied_unseen, self.reward)
         return metric(name)(self.rank, self.tied, self.reward)
 
     @property

@@ -18,8 +18,9 @@ from typing import Any, Literal
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.number_text import NOTHING, known
 from localpolicy.report.contents import Contents, PolicyInfo
-from localpolicy.report.table import NOTHING, Cell, Column, Table, known
+from localpolicy.report.table import Cell, Column, Table
 
 OBJECTIVES = {
     "mle": ("#6b7078", "circle"),

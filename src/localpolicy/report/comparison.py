@@ -15,21 +15,20 @@ import pyarrow as pa
 
 from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
-from localpolicy.judge.comparison import TRUE_GAIN, VALUE, Comparison
+from localpolicy.judge.comparison import TRUE_GAIN, Comparison
+from localpolicy.judge.findings import findings
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, sequences_of
 from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.number_text import counted
 from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
 from localpolicy.model.policy import Policy
-from localpolicy.report.comparison_answer import comparison_headline
-from localpolicy.report.comparison_words import comparison_claims
-from localpolicy.report.contents import HALF, VALIDATION, Claim, Contents, PolicyInfo, SampleLists, Section, StageCurve
+from localpolicy.report.comparison_headline import comparison_headline
+from localpolicy.report.contents import HALF, VALIDATION, Contents, PolicyInfo, SampleLists, Section, StageCurve
 from localpolicy.report.gate import numbered
 from localpolicy.report.page import write_report
-from localpolicy.report.table import counted
 from localpolicy.report.tables import groups_at_k
-from localpolicy.results import claims_of
 from localpolicy.runs.config import Config
 from localpolicy.version import __version__
 
@@ -77,12 +76,13 @@ def comparison_section(
     def said(columns: Iterable[str]) -> dict[str, str]:
         return {column: column.replace(".", " ", 1) for column in columns}
 
-    value = {} if comparison.main != VALUE else {VALUE: f"estimated reward per {comparison.unit}"}
+    by_value = comparison.main == comparison.value
+    value = {comparison.value: f"estimated reward per {comparison.unit}"} if by_value else {}
     tested = [*comparison.tested, *([TRUE_GAIN] if comparison.true_gains else [])]
     gains = {each.name: {**comparison.gains.get(each.name, {})} for each in comparison.evaluations}
     for name, gain in comparison.true_gains.items():
         gains[name][TRUE_GAIN] = gain
-    section = Section(
+    return Section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
         policies=[
@@ -106,20 +106,16 @@ def comparison_section(
         samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
         lists=first.lists,
+        claims=findings(comparison, names=names, of=of),
         unit=first.unit,
+        value=comparison.value,
     )
-    return replace(section, claims=comparison_claims(comparison, section, None if of is None else names[of]))
 
 
 def _decided(row: Measurement, comparison: Comparison) -> Measurement:
     """A true gain has the interval that decides whether it is one, as its mark has."""
     gain = comparison.true_gains.get(row.policy) if row.figure == TRUE_GAIN else None
     return row if gain is None else row._replace(low=gain.low, high=gain.high)
-
-
-@claims_of.register(Comparison)
-def _claimed(comparison: Comparison) -> list[Claim]:
-    return [*comparison_section(comparison, samples=False).claims]
 
 
 # ---------------------------------------------------------------------- one policy

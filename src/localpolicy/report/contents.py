@@ -98,6 +98,7 @@ class Section:
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
     lists: int = 20  # K of the lists behind coverage@K
     unit: str = "decision"  # what a value is per; or a list
+    value: str = "SNIPS"  # the estimated value, by its name in the long table
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], Interval]:

@@ -8,13 +8,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from localpolicy.judge.comparison import TRUE_GAIN
+from localpolicy.judge.findings import LARGEST
 from localpolicy.measure.divergence import MOST_JS
+from localpolicy.measure.number_text import NOTHING, corrected, interval_text, joined
 from localpolicy.objectives import find
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.comparison_words import LARGEST
 from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Cell, Table, corrected, interval_text, joined
+from localpolicy.report.table import Cell, Table
 from localpolicy.report.tables import side_by_side
 from localpolicy.runtime.files import write_json
 from localpolicy.runtime.folders import whole_folder

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.number_text import NOTHING, decimals, fixed, interval_text, joined, known, percent, sentences
 from localpolicy.report import charts
 from localpolicy.report.charts import DARK, GREY, Chart, Datum, Series, drawn, layer, shortened, words
 from localpolicy.report.contents import Section
-from localpolicy.report.table import NOTHING, decimals, fixed, interval_text, joined, known, percent, sentences
 
 HEIGHT = 420
 SAID = 6  # names in a caption

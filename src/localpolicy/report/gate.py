@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 
-from localpolicy.judge.claims import Claim, Gate
-from localpolicy.judge.gate import ONE_RUN, TWO_SEEDS
+from localpolicy.judge.claims import Claim
+from localpolicy.judge.kinds import GROUNDS
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.divergence import two_digits
+from localpolicy.measure.number_text import NOTHING, apart
 from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
-from localpolicy.report.table import NOTHING, Table
+from localpolicy.report.table import Table
 
 MARKS = {"yes": "yes", "no": "NO", "not asked": NOTHING}  # the others as they are
-NEXT = {
-    "deploy": "Show it to a small share of the users first, and measure.",
-    "do not deploy": "Keep what is deployed. The checks say what fell short.",
-    "nothing to decide": "Keep what is deployed.",
-}
-WORTH = (
-    "Keep what is deployed until the log says what each event is worth: log what came of it (a purchase, a rating), "
-    "prepare the log with that (lpi prepare ... --rewards purchase=1,view=0.2), and train again. If ranks alone are "
-    "what you want, serve the model that ranks highest."
-)
-ONLINE = "Test online."
-PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
-MORE = "Collect more of the log (the answer says how much would tell), or test online."
-OPEN = {  # what to do where a check cannot tell, and more of the log would not help
-    "order": "Prepare the log with its times, and ask again.",
-    "training": "Train for longer (more minutes), and ask again.",
-    "value": "Keep what is deployed, or take a larger β, which stays nearer to the log, and ask again.",
-    "reward per answer": PROPENSITIES,
-    "worth and number of answers": PROPENSITIES,
-    "baselines": "Test both online.",
-    "divergence": "Hold out more sequences, or raise the budget (rule max_js).",
-    "divergence over floor": "Give a second mle run of another seed with --against, and ask again.",
-    "reference fit": "Train the estimates of the log for longer, and ask again.",
-}
-STAYS = (
-    "Keep what is deployed. The new policy is an estimate of the log, so a test online would test a copy of what wrote "
-    "it: collect more of the log, and train again."
-)
-REMEDY = {  # by the check that said no
-    "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
-    "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
-    "divergence": "Or take a larger β, which moves less.",
-}
-INSTEAD = "Serve '{}' ({} saves it), or find out what it knows that the policy does not."
 NAMES = {
     "reward per answer": "gain in reward per answer",
     "worth and number of answers": "worth and number of answers, together",
@@ -64,13 +31,33 @@ MEANINGS = {
 }
 
 
-def gate_table(verdict: Gate) -> Table:
-    """Every check, under the answer."""
-    rows = [[check.figure, MARKS.get(check.outcome, check.outcome), check.because] for check in verdict.checks]
+def gate_table(verdict: Gate, *, why: bool = False) -> Table:
+    """The answer, its ground, the next step, and a line a check; with `why` all reasons, and what was not asked."""
+    shown = verdict.checks if why else [check for check in verdict.checks if check.asked or not check.judged]
+    rows = [[check.figure, MARKS.get(check.outcome, check.outcome), *_said(check, why)] for check in shown]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
-    decided = [] if verdict.answer == "nothing to decide" else [f"Decided by: {decided_by(verdict)}."]
-    said = [verdict.sentence, *decided, f"Next: {next_step(verdict)}", *(f"Note: {note}." for note in verdict.notes)]
-    return Table(title, ["check", "ok", "why"], rows, " ".join(said))
+    decided = [] if verdict.decided_by == "nothing" else [f"Decided by: {decided_by(verdict)}."]
+    said = [verdict.sentence, f"Ground: {ground_said(verdict)}.", *decided, f"Next: {verdict.next_step}"]
+    left = len(verdict.checks) - len(shown) + len(verdict.notes)
+    said += [f"Note: {note}." for note in verdict.notes] if why else [f"{left} more with --why."] if left else []
+    heads = ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"]
+    return Table(title, heads, rows, " ".join(said))
+
+
+def ground_said(verdict: Gate) -> str:
+    """The ground of the answer, and what that is."""
+    return f"{verdict.ground} ({GROUNDS[verdict.ground]})"
+
+
+def _said(check: Claim, why: bool) -> tuple[str, ...]:
+    """The reason of a check, or its numbers."""
+    if why:
+        return (check.because,)
+    found, interval = NOTHING, NOTHING
+    if check.value is not None:
+        texts = apart(*(end for end in (check.value, check.low, check.high) if end is not None), form="+")
+        found, interval = texts[0], f"{texts[1]} to {texts[-1]}" if len(texts) > 2 else NOTHING
+    return found, interval, f"{check.n:,}" if check.n else NOTHING
 
 
 def decided_by(verdict: Gate) -> str:
@@ -88,30 +75,11 @@ def value_said(check: Claim) -> str:
     return f"value (estimated reward per {check.unit.removesuffix('s')})"
 
 
-def next_step(verdict: Gate) -> str:
-    """What to do now: it follows the check that said no, or the first two that could not tell."""
-    if (instead := verdict.deciding.instead) is not None:
-        name = instead.replace(" ", "-").lower()
-        saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
-        return INSTEAD.format(instead, saves)
-    if verdict.answer == "cannot tell":
-        unsure = [check for check in verdict.checks if check.outcome == "cannot tell" and check.plain]
-        if verdict.stays and unsure[0].figure not in ("order", "training"):
-            return STAYS
-        steps = [OPEN.get(check.figure, ONLINE) if check.needed is None else MORE for check in unsure]
-        return " ".join(list(dict.fromkeys(steps))[:2])
-    if verdict.answer == "nothing to decide" and verdict.question not in (ONE_RUN, TWO_SEEDS):
-        return WORTH
-    failed = {check.figure for check in verdict.checks if check.outcome == "no"}
-    remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
-    return " ".join([NEXT[verdict.answer], *remedies])
-
-
 def gate_headline(verdict: Gate) -> Contents:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
-    return Contents("Should it be deployed?", verdict.sentence, numbers=numbers, next_step=next_step(verdict))
+    return Contents("Should it be deployed?", verdict.sentence, numbers=numbers, next_step=verdict.next_step)
 
 
 def gate_contents(verdict: Gate) -> Contents:
@@ -121,6 +89,7 @@ def gate_contents(verdict: Gate) -> Contents:
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
         claims=verdict.checks,
         facts={
+            "ground": ground_said(verdict),
             "decided by": decided_by(verdict),
             **numbered(verdict.notes),
         },

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.guess.reading import Use
 from localpolicy.errors import to_caller
-from localpolicy.judge.gate_answers import BOTH
+from localpolicy.judge.next_step import would_decide
+from localpolicy.measure.answers import TOGETHER
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.gate import WORTH, decided_by, gate_headline, gate_table, numbered, value_said
+from localpolicy.report.gate import decided_by, gate_headline, gate_table, ground_said, numbered, value_said
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Table
+from localpolicy.study import go as study
 from localpolicy.study.go import GoResult
+from localpolicy.study.go_commands import Asked
 from localpolicy.version import __version__
 
 TRUST = (
     "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell good "
     "items from bad, and the policy only imitates the log."
 )
+
+
+@wraps(study.go)
+def go(log: Any, *, shown: Callable[[Table], object] = print, **options: Any) -> GoResult:
+    """From a log to a verdict, and its page."""
+
+    def table(asked: Asked) -> None:
+        shown(guess_table(asked.guessed, asked.log, asked.titles))
+
+    return study.go(log, shown=table, page=write_go, **options)
 
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table:
@@ -48,13 +65,17 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table
     return Table(f"How {path} is read", ("column", "used as", "why"), rows, " ".join(said))
 
 
-def go_tables(result: GoResult) -> list[Table]:
-    """How the log was read, and the answer."""
+def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
+    """How the log was read, and the answer; with `why` the reason of every check."""
     read = guess_table(result.asked.guessed, result.data.path)
     if result.verdict is not None:
-        return [read, gate_table(result.verdict)]
+        return [read, gate_table(result.verdict, why=why)]
     rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)] for each in result.ranked]
-    said = [result.sentence, f"Next: {WORTH}", *(f"Note: {note}." for note in result.comparison.notes)]
+    said = [
+        result.sentence,
+        f"Next: {would_decide(result.comparison.question)}",
+        *(f"Note: {note}." for note in result.comparison.notes),
+    ]
     return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, " ".join(said))]
 
 
@@ -64,7 +85,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
         result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name
     )
     verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
-    headline = Contents("", result.sentence, next_step=WORTH)
+    headline = Contents("", result.sentence, next_step=would_decide(result.comparison.question))
     if verdict is not None:
         headline = gate_headline(verdict)
         # Whether it is better is the gate's to say: with an interval of its own the page would have two of one gain.
@@ -72,8 +93,10 @@ def write_go(result: GoResult, path: Path) -> Contents:
         section = replace(section, measurements=[*section.measurements, *verdict.figures])
         # What is drawn is the figure that made the answer, or else the one that says whether it is better.
         for check in (verdict.better, verdict.deciding):
-            figure = {"gain": verdict.metric, "value": verdict.rules.estimator.upper()}.get(check.figure, check.figure)
-            words = {"value": value_said(check), BOTH: f"gain in {BOTH} over {verdict.against}"}
+            figure = {"gain": verdict.metric, "value": by_name(verdict.rules.estimator).title}.get(
+                check.figure, check.figure
+            )
+            words = {"value": value_said(check), TOGETHER: f"gain in {TOGETHER} over {verdict.against}"}
             said = words.get(check.figure, figure)
             section = _by(section, figure, section.columns.get(figure, said), judged=verdict.evaluation.name)
         section = replace(section, claims=[*verdict.checks, *others])
@@ -84,6 +107,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
         "judged": "nothing" if verdict is None else str(result.chosen.folder),
         **({"the improvement says": result.said} if result.said else {}),
         "against": "nothing" if verdict is None else verdict.against,
+        **({} if verdict is None else {"ground": ground_said(verdict)}),
         "decided by": "nothing" if verdict is None else decided_by(verdict),
         **numbered(notes),
     }

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from localpolicy.judge.comparison import TRUE_GAIN
 from localpolicy.measure.estimate import Measurement
+from localpolicy.measure.number_text import NOTHING, corrected, interval_text, joined, sentences
 from localpolicy.measure.significance import Paired
 from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
-from localpolicy.report.table import NOTHING, Table, corrected, interval_text, joined, sentences
+from localpolicy.report.table import Table
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.demo import SCENARIOS
 from localpolicy.study.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 
 from localpolicy.errors import ConfigError
-from localpolicy.judge.comparison import TRUE_GAIN, VALUE
+from localpolicy.judge.comparison import TRUE_GAIN
 from localpolicy.measure.divergence import MOST_JS, beyond_floor
+from localpolicy.measure.number_text import corrected, decimals, known, percent, sentences
 from localpolicy.report.contents import Contents, PolicyInfo, Section
-from localpolicy.report.table import Cell, Column, Mark, Table, corrected, decimals, known, percent, sentences
+from localpolicy.report.table import Cell, Column, Mark, Table
 from localpolicy.report.tables import EVERY_K, side_by_side
 from localpolicy.runtime.files import whole_file, write_text
 
@@ -179,8 +180,8 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
     columns = {
         "true J": Column("J(π)", "true reward per decision"),
         TRUE_GAIN: Column("gain", "J(π) − J(μ)"),
-        VALUE: Column("value", f"per {section.unit}, by {VALUE}"),
-        **{figure: Column(said) for figure, said in section.columns.items() if figure != VALUE},
+        section.value: Column("value", f"per {section.unit}, by {section.value}"),
+        **{figure: Column(said) for figure, said in section.columns.items() if figure != section.value},
         "JS": Column("JS", "nats"),
         "KL": Column("KL", "nats"),
         "logp": Column("likelihood", "mean log π among what could be shown"),
@@ -225,21 +226,21 @@ def _mark(section: Section, policy: str, figure: str) -> Mark | None:
 
 
 def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
-    gained = {figure for gains in section.gains.values() for figure in gains}
-    ranks = next((figure for figure in shown if figure in gained and figure not in (VALUE, TRUE_GAIN)), "")
+    gained, value = {figure for gains in section.gains.values() for figure in gains}, section.value
+    ranks = next((figure for figure in shown if figure in gained and figure not in (value, TRUE_GAIN)), "")
     untested = [column.title for figure, column in shown.items() if figure not in (*gained, "true J")]
     made = {figure: corrected(count) for figure, count in section.corrected.items()}
     return sentences({
         "Intervals of 95 %; a figure without one is exact.": True,
         f"Gain: ▲ significantly better, ▼ significantly worse than the logging policy{made.get(TRUE_GAIN, '')}.":
             TRUE_GAIN in shown and TRUE_GAIN in gained,
-        f"Value: what the policy would earn per {section.unit}, estimated from the log's propensities.": VALUE in shown,
-        f"At the value: ▲ significantly better, ▼ significantly worse than {section.baseline}{made.get(VALUE, '')}.":
-            VALUE in shown and VALUE in gained,
-        f"{'At the other figures' if VALUE in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
+        f"Value: what the policy would earn per {section.unit}, estimated from the log's propensities.": value in shown,
+        f"At the value: ▲ significantly better, ▼ significantly worse than {section.baseline}{made.get(value, '')}.":
+            value in shown and value in gained,
+        f"{'At the other figures' if value in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
         f"than {section.baseline or 'the reference'}; paired t-test by sequence{made.get(ranks, '')} (Holm).": ranks,
         f"Not tested: {', '.join(untested)}.": untested and gained,
-        f"Marks of {', '.join(section.likeliest)}{', but for the value,' if VALUE in gained else ''} are of the "
+        f"Marks of {', '.join(section.likeliest)}{', but for the value,' if value in gained else ''} are of the "
         "weights of the best held-out likelihood, not of the figures beside them: their epochs were chosen by another "
         "figure, which raises that figure.": section.likeliest,
         "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from localpolicy.errors import Stopped
 from localpolicy.measure.estimate import Interval
+from localpolicy.measure.number_text import NOTHING, fixed, interval_text
 from localpolicy.measure.significance import STARS
 from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
 from localpolicy.report.paper_table3 import references_of, state_of, table3_tables
-from localpolicy.report.table import NOTHING, Cell, Table, best_cell, fixed, interval_text
+from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.report.tables import bucket_table
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text

@@ -1,6 +1,6 @@
 """How each kind of result is shown: its tables, and its page; here those of a run, of lists and of prepared data.
 
-They are registered with `localpolicy.results` when this module is loaded.
+`localpolicy.results` asks this module when a result is shown.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from localpolicy.data.item_table import described
 from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared
-from localpolicy.judge.claims import Gate
+from localpolicy.errors import ConfigError
 from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.value import OffPolicy
 from localpolicy.model.lists import Lists
@@ -29,7 +30,7 @@ from localpolicy.report.ranker import improvement_tables
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Cell, Column, Table
 from localpolicy.report.tables import comparison_tables, evaluation_tables, off_policy_table
-from localpolicy.results import Result, tables_of, write_page
+from localpolicy.results import Result
 from localpolicy.runs.baselines import BaselineRun
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import write_text
@@ -236,12 +237,20 @@ PAGES: dict[type, Callable[[Any, Path], object]] = {
 }
 
 
+def tables_of(result: object) -> list[Table]:
+    """The tables that show a result; none of what has no table."""
+    return next((TABLES[kind](result) for kind in type(result).__mro__ if kind in TABLES), [])
+
+
+def write_page(result: object, path: Path) -> None:
+    """Write a result as one self-contained HTML file."""
+    for kind in type(result).__mro__:
+        if kind in PAGES:
+            PAGES[kind](result, path)
+            return
+    raise ConfigError(f"a {type(result).__name__} cannot be written as a page.")
+
+
 def _write_tables(result: Result, path: Path) -> None:
     tables = tables_of(result)
     write_text(path, tables_page(tables, title=tables[0].title if tables else repr(result)))
-
-
-for _kind, _tables in TABLES.items():
-    tables_of.register(_kind, _tables)
-for _kind, _page in PAGES.items():
-    write_page.register(_kind, _page)

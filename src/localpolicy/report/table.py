@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, NamedTuple
+
+from localpolicy.measure.number_text import NOTHING, fixed, known, range_text, sentences
 
 if TYPE_CHECKING:
     import rich.console
 
     from localpolicy.measure.estimate import Interval
 
-NOTHING = "—"  # shown where a figure is missing
-FIGURES = 4  # significant ones of the largest number of a column
-MOST_DECIMALS = 6
 _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
           "^": r"\textasciicircum{}", "\\": r"\textbackslash{}", "±": r"$\pm$", "≤": r"$\leq$", "μ̂": r"$\hat{\mu}$",
           "𝓛_μ": r"$\mathcal{L}_\mu$", "π": r"$\pi$", "β": r"$\beta$", "λ": r"$\lambda$",
@@ -218,83 +216,8 @@ def latex_text(text: str) -> str:
 # ---------------------------------------------------------------------- numbers: a dash where there is none
 
 
-def known(value: float | None) -> TypeGuard[float]:
-    """Whether there is a number to show."""
-    return value is not None and math.isfinite(value)
-
-
-def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
-    """Decimal places that give the largest of `values` so many significant figures."""
-    largest = max((abs(value) for value in values if known(value)), default=0.0)
-    if largest == 0:
-        return 1
-    return min(max(figures - 1 - math.floor(math.log10(largest)), 0), MOST_DECIMALS)
-
-
-def fixed(value: float | None, digits: int = 4, *, signed: bool = False) -> str:
-    """1,234.5; what rounds to zero has no sign."""
-    if not known(value):
-        return NOTHING
-    text = f"{abs(value):,.{digits}f}"
-    sign = "-" if value < 0 else "+" if signed else ""
-    return f"{sign}{text}" if float(text.replace(",", "")) else text
-
-
-def short(value: float | None, figures: int = FIGURES) -> str:
-    """One number on its own."""
-    return fixed(value, decimals([value], figures))
-
-
-def percent(share: float | None) -> str:
-    """12.3 %."""
-    return f"{fixed(100 * share, 1)} %" if known(share) else NOTHING
-
-
-def range_text(interval: Interval, digits: int) -> str:
-    """± 0.012 where the interval is symmetric, else [0.10, 0.13]; nothing where it is exact."""
-    if interval.exact:
-        return ""
-    if not (known(interval.low) and known(interval.high)):
-        return "± ?"
-    below, above = interval.mean - interval.low, interval.high - interval.mean
-    unit = 10.0**-digits
-    if abs(above - below) < unit / 2:
-        half = (above + below) / 2
-        return f"± {fixed(half, digits)}" if half >= unit / 2 else f"± <{fixed(unit, digits)}"
-    return f"[{fixed(interval.low, digits)}, {fixed(interval.high, digits)}]"
-
-
-def interval_text(interval: Interval | None, digits: int | None = None, *, signed: bool = False) -> str:
-    """A figure with its 95 % interval, as plain text."""
-    if interval is None or not known(interval.mean):
-        return NOTHING
-    digits = decimals([interval.mean]) if digits is None else digits
-    return f"{fixed(interval.mean, digits, signed=signed)} {range_text(interval, digits)}".rstrip()
-
-
-def sentences(said: Mapping[str, object]) -> str:
-    """Those that are to be said, one after the other."""
-    return " ".join(sentence for sentence, holds in said.items() if holds)
-
-
 def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
     """A number, best where it is the largest of its column as shown. Ties are all largest; a single value is not."""
     others = [other for other in column if other == other]
     best = len(others) > 1 and value == value and fixed(value, digits) == fixed(max(others), digits)
     return Cell(fixed(value, digits), best, stars)
-
-
-def joined(names: Iterable[str]) -> str:
-    """a, b and c."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def counted(number: int, what: str) -> str:
-    """1 sequence, 2,000 sequences."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
-def corrected(tests: int) -> str:
-    """What must stand beside an interval or a mark that is one of several; nothing beside one made alone."""
-    return f", corrected for {counted(tests, 'comparison')}" if tests > 1 else ""

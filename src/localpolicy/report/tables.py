@@ -6,21 +6,24 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from localpolicy.data.rewards import is_rating
-from localpolicy.judge.comparison import VALUE, Comparison
+from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.divergence import MOST_JS, Divergence, two_digits
 from localpolicy.measure.estimate import Interval
-from localpolicy.measure.estimators import INTERVAL
+from localpolicy.measure.estimators import ESTIMATORS, INTERVAL
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.intervals import Bounds
 from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.number_text import NOTHING, corrected, fixed, interval_text, sentences
 from localpolicy.measure.significance import STARS, Bucket, Paired
 from localpolicy.measure.truth import Truth
 from localpolicy.measure.value import OffPolicy
-from localpolicy.report.table import NOTHING, Cell, Column, Table, best_cell, corrected, fixed, interval_text, sentences
+from localpolicy.report.table import Cell, Column, Table, best_cell
 
 DECIMALS = {"JS": 3, "entropy": 2, "coverage": 3}  # others: 4
 WHY_NOT = {  # a policy may lack a figure
-    VALUE: "no value, since the log says too little of the policy",
+    **dict.fromkeys(
+        (each.title for each in ESTIMATORS.values()), "no value, since the log says too little of the policy"
+    ),
     "reward per answer": "the gate measures the reward per answer for the two policies that it compares and for simple "
     "baselines, where the log says enough of them",
     **dict.fromkeys(("JS", "KL"), "JS and KL need a reference other than the policy itself"),
@@ -181,7 +184,7 @@ def comparison_table(comparison: Comparison) -> Table:
     def cell(policy: str, figure: str) -> Cell:
         row = comparison[policy].row(figure)
         mean, lead = None if row is None else row.mean, comparison.leads.get(figure)
-        if figure not in (VALUE, *comparison.columns) or mean is None:
+        if figure not in (comparison.value, *comparison.columns) or mean is None:
             return Cell(fixed(mean, DECIMALS.get(figure.partition("@")[0], 4)))
         stars = lead.test.stars if lead is not None and lead.best == policy and lead.test.sign > 0 else ""
         return best_cell(mean, [comparison.level(each.name, figure) for each in comparison.evaluations], stars)
@@ -193,7 +196,7 @@ def comparison_table(comparison: Comparison) -> Table:
 
 def head(comparison: Comparison, figure: str) -> str:
     """Of the figure's column: a value says what it is per, and how it was estimated."""
-    return f"value per {comparison.evaluations[0].unit} ({VALUE})" if figure == VALUE else figure
+    return f"value per {comparison.evaluations[0].unit} ({comparison.value})" if figure == comparison.value else figure
 
 
 def groups_at_k(comparison: Comparison) -> list[str]:
@@ -221,11 +224,12 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
 
 def _comparison_note(comparison: Comparison) -> str:
     evaluations, settings = comparison.evaluations, comparison.evaluations[0].settings
-    shown = {**({VALUE: "value"} if VALUE in comparison.figures else {}), **{name: name for name in comparison.columns}}
+    value = comparison.value
+    shown = {**({value: "value"} if value in comparison.figures else {}), **{name: name for name in comparison.columns}}
     rows = {said: [row for each in evaluations if (row := each.row(name))] for name, said in shown.items()}
     widest = {said: max((row.high - row.low) / 2 for row in every) for said, every in rows.items() if every}
     names = sorted({one.name for each in evaluations if each.divergence for one in each.divergence.references})
-    ranks = next((figure for figure in comparison.leads if figure != VALUE), "")
+    ranks = next((figure for figure in comparison.leads if figure != comparison.value), "")
     floor = "unknown: it needs two mle runs that differ in their seed alone"
     floor = floor if comparison.floor is None else two_digits(comparison.floor.mean)
     return sentences({
@@ -234,11 +238,11 @@ def _comparison_note(comparison: Comparison) -> str:
         "Widest 95 % intervals, clustered by sequence: "
         f"{', '.join(f'{column} ± {half:.4f}' for column, half in widest.items())}.": True,
         f"Value: what a policy would earn per {evaluations[0].unit}, estimated from the log's "
-        "propensities.": VALUE in comparison.figures,
+        "propensities.": value in comparison.figures,
         "Stars: the largest against the second largest, paired t-test by sequence"
         f"{corrected(comparison.comparisons(ranks))}, by Holm's method {STARS}.": ranks,
-        f"At the value one star: 0 is outside the 95 % interval{corrected(comparison.comparisons(VALUE))}.":
-            VALUE in comparison.leads,
+        f"At the value one star: 0 is outside the 95 % interval{corrected(comparison.comparisons(value))}.":
+            value in comparison.leads,
         f"JS against {', '.join(names)} (noise floor {floor}).": names,
         **{f"Note: {note}.": True for note in comparison.notes},
     })  # fmt: skip
@@ -248,12 +252,13 @@ def gains_table(comparison: Comparison) -> Table:
     """Each policy's gain over the baseline, with intervals."""
     gains = comparison.gains
     figures = [figure for figure in comparison.tested if any(figure in each for each in gains.values())]
-    ranks = next((figure for figure in figures if figure != VALUE), "")
+    ranks = next((figure for figure in figures if figure != comparison.value), "")
     note = sentences({
         f"Paired by position, errors clustered by sequence. An interval without 0 has a star {STARS}, at the value one "
         "star.": True,
         f"Intervals of 95 %{corrected(comparison.comparisons(ranks))} (Holm).": ranks,
-        f"Those of the value: 95 %{corrected(comparison.comparisons(VALUE))} (Holm).": VALUE in figures,
+        f"Those of the value: 95 %{corrected(comparison.comparisons(comparison.value))} (Holm).":
+            comparison.value in figures,
     })  # fmt: skip
     names, columns = {name: Cell(name) for name in gains}, {figure: head(comparison, figure) for figure in figures}
     title = f"Gain over {comparison.baseline}"

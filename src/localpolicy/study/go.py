@@ -29,16 +29,17 @@ from localpolicy.data.guess.guess import guess
 from localpolicy.data.guess.log import COPY, Titles, column_names, plainly_written, read_titles, title_column
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
-from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
-from localpolicy.judge.gate import Gate, gate, opponents
+from localpolicy.judge.gate import opponents
+from localpolicy.judge.judge import judge
 from localpolicy.judge.rules import GateRules, rules_of
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import AT_20, question_of
+from localpolicy.measure.metrics import question_of
 from localpolicy.model.baselines import why_not
 from localpolicy.model.recorded import check_lists, read_recorded
-from localpolicy.results import Result, tables_of, write_page
+from localpolicy.results import Result
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -87,7 +88,7 @@ class GoResult(Result):
         figure = self.comparison.ranked
         listed = ", ".join(f"{each.name} {each.estimate(figure).mean:.4f}" for each in self.ranked)
         return (
-            "Nothing to decide: all events are worth the same, so no policy can earn more than another. Models ranked "
+            f"Nothing to decide: {self.comparison.question.why}. Models ranked "
             f"by how high they place what people took ({figure}): {listed}."
         )
 
@@ -145,13 +146,14 @@ def go(
     seed: int = 0,
     device: str = "auto",
     settings: tuple[str, ...] = (),
-    shown: Callable[[Any], object] = print,
+    shown: Callable[[Asked], object] = str,
+    page: Callable[[GoResult, Path], object] | None = None,
     confirm: Callable[[], object] | None = None,
     **preparing: Any,
 ) -> GoResult:
-    """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one page.
+    """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one `page`.
 
-    What each column is taken for is shown first; `columns`, `rewards` and `rename` correct it. `own` is the recommender
+    What each column is taken for is `shown`; `columns`, `rewards` and `rename` correct it. `own` is the recommender
     that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
     does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
@@ -184,8 +186,7 @@ def go(
     guessed = replace(guessed, unsure=(*rewritten, *guessed.unsure))
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     asked = Asked(path, guessed, folder, seed, rules, titles=called, own=lists, exclude_seen=exclude_seen)
-    for table in tables_of(asked):
-        shown(table)
+    shown(asked)
     tell(*guessed.unsure)
     if 0 < guessed.sequences < FEWEST_SEQUENCES and "session_gap" not in preparing:  # 0: the reader knows
         who = guessed.columns.get("sequence_id", "sequence_id")
@@ -210,7 +211,8 @@ def go(
         if named is None and called is not None:
             named = read_titles(called, item=guessed.columns.get("item_id") if called == path else None)
         result = replace(result, titles=named)
-        write_page(result, folder / "report.html")
+        if page is not None:
+            page(result, folder / "report.html")
     return result
 
 
@@ -243,13 +245,12 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan) -> GoResult:
         measure |= {"sequences": plan.judged, "min_history": config.train.min_history}
     question = question_of(data)
     write_commands(asked, plan, question, judged=plan.judged)
-    verdict = None
-    if plan.improve is not None:
-        against = opponents(question, asked.own, references)
-        verdict = gate(chosen, against=against, rules=asked.rules, data=data, device=device, config=measure or None)
-    metrics = {"metrics": AT_20, **measure} if measure else None
-    comparison = compare([*runs, *asked.own], against=references, data=data, device=device, config=metrics)
-    result = GoResult(asked, data, plan, chosen, verdict, comparison, plan.notes)
+    judgement = judge(
+        [*runs, *asked.own], estimates=references, policy=chosen if plan.improve else None,
+        against=opponents(question, asked.own, references), rules=asked.rules, data=data, config=measure or None,
+        device=device,
+    )  # fmt: skip
+    result = GoResult(asked, data, plan, chosen, judgement.verdict, judgement.comparison, plan.notes)
     write_json(out / "verdict.json", result.to_dict())
     return result
 

@@ -23,7 +23,7 @@ from localpolicy.data.guess.guess import Guess
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.judge.gate_grounds import order_check
+from localpolicy.judge.checks.order import order_check
 from localpolicy.measure.metrics import question_of
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_yaml, sha256, write_text

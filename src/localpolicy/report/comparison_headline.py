@@ -5,21 +5,41 @@ from __future__ import annotations
 import math
 import shlex
 
-from localpolicy.judge.comparison import VALUE, Comparison
+from localpolicy.judge.checks.gains import gain_words
+from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.findings import around
 from localpolicy.judge.gate import opponents
-from localpolicy.judge.gate_ranks import gain_words
+from localpolicy.judge.next_step import would_decide
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
+from localpolicy.measure.number_text import corrected, decimals, fixed, known, percent, sentences, short
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import LIKED
-from localpolicy.report.comparison_words import around, called_on, judged_on, level_of, who_is
 from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
-from localpolicy.report.gate import WORTH
-from localpolicy.report.table import corrected, decimals, fixed, known, percent, sentences, short
 
 TITLE = "Policies compared"
 ASKS = "Ranks ask in part what was shown before: whether to deploy it is for the gate to say."
+
+
+def called_on(comparison: Comparison, section: Section) -> dict[str, str]:
+    """What the section calls each policy."""
+    return dict(zip(comparison.names, section.names, strict=True))
+
+
+def who_is(comparison: Comparison, section: Section) -> dict[str, Candidate]:
+    """The policies by what the section calls them."""
+    return dict(zip(section.names, comparison.candidates, strict=True))
+
+
+def judged_on(comparison: Comparison, section: Section) -> str:
+    """What the section calls the best of the policies that are meant to be better than the log."""
+    return called_on(comparison, section)[comparison.best_new]
+
+
+def level_of(section: Section, policy: str, figure: str = "") -> str:
+    """A policy's mean of a figure, by default of the one that decides."""
+    return short(section.mean(policy, figure or section.main))
 
 
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
@@ -95,7 +115,7 @@ def _simple_wins(comparison: Comparison, section: Section, best: str, strongest:
 def _unknown(comparison: Comparison, section: Section, best: str) -> str:
     """Why there is no gain."""
     named = {called: name for name, called in called_on(comparison, section).items()}
-    if comparison.main == VALUE:
+    if comparison.main == comparison.value:
         for policy in (section.baseline, best):
             if refusal := comparison.values[named[policy]].refusal:
                 return f"What {policy} would earn cannot be estimated from this log, so nothing is decided: {refusal}."
@@ -106,11 +126,14 @@ def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
     called, main = called_on(comparison, section), comparison.main
     ranked = ", ".join(f"{called[name]} {comparison.level(name, main):.4f}" for name in comparison.order(main))
     sentence = (
-        "Nothing to decide: all events are worth the same, so no policy can earn more than another. Policies ranked by "
+        f"Nothing to decide: {comparison.question.why}. Policies ranked by "
         f"how high they place what people took ({section.metric}): {ranked}."
     )
     return Contents(
-        TITLE, sentence, numbers=_js_number(comparison, section, judged_on(comparison, section)), next_step=WORTH
+        TITLE,
+        sentence,
+        numbers=_js_number(comparison, section, judged_on(comparison, section)),
+        next_step=would_decide(comparison.question),
     )
 
 
@@ -180,12 +203,13 @@ def _gate_command(comparison: Comparison, new: Candidate, base: Candidate) -> st
 def _gain_number(comparison: Comparison, section: Section, best: str, gain: Paired | None) -> KeyNumber:
     name = f"{section.metric}: {best} minus {section.baseline}"
     if gain is None:
-        why = "the value of one of the two is not known" if section.main == VALUE else "the findings say why"
+        known = section.main != comparison.value
+        why = "the findings say why" if known else "the value of one of the two is not known"
         return KeyNumber("?", name, f"The two cannot be compared: {why}.")
     what = "How high the item that people took stands in the list; 1 is always first"
     if section.main == LIKED:
         what = "How well people liked, of what they rated, the item that is ranked first"
-    elif section.main == VALUE:
+    elif section.main == comparison.value:
         what = "What it would earn beyond the other, estimated from the log's propensities"
     verdict = "significant" if gain.sign else "not significant"
     found = f"The difference is {around(gain, comparison.comparisons(section.main))}: {verdict}."

@@ -1,28 +1,30 @@
-"""Policies opened on the same rows and measured there alike, and which of their weights a gain is taken between."""
+"""Policies opened on the same rows, each scored there once, and which of their weights a gain is taken between."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from localpolicy.data.config import WindowConfig
 from localpolicy.data.quality import filter_notes
 from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, window_of
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.divergence import Reference
-from localpolicy.measure.evaluate import measure, settings_of
+from localpolicy.measure.evaluate import measured, scored, settings_of
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.imputation import Imputation
+from localpolicy.measure.metrics import EvaluateConfig, by_meetings
 from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
 from localpolicy.measure.score import ItemMeans
-from localpolicy.measure.summary import LIKED
+from localpolicy.measure.summary import LIKED, Scores
 from localpolicy.model.baselines import BASELINES, simple_baselines
 from localpolicy.model.recorded import people_of
 from localpolicy.runs.baselines import is_baseline
-
-CHOSEN_OTHERWISE = "the epochs of the two were chosen by different figures"  # a refusal in short
 
 SELF_CHOSEN = "people chose themselves what to rate: how they would like other items is not known"
 
@@ -37,22 +39,36 @@ class Pair:
     refusal: str | None = None  # why no gain can be measured
 
 
+class Kept(NamedTuple):
+    """What a policy was scored with, and its scores."""
+
+    candidate: Candidate  # its policy stays alive, so that no other takes its place in the memory
+    references: dict[str, Candidate]
+    scores: Scores
+
+
 @dataclass(frozen=True)
-class Bench:
+class Harness:
     """Rows, the policies opened on them, and how each of these is measured."""
 
     data: Prepared
     opened: list[Candidate]
     config: EvaluateConfig
-    alike: dict[str, Any]  # what `measure` is told of all of them
+    rules: OverlapRules  # when a value is refused
     device: str
+    window: WindowConfig
+    values: ItemMeans  # one r̂ for all: a difference in value must be the policies', not their critics'
+    people: np.ndarray | None  # the sequences that are scored; None: all
+    meetings: bool  # whether first meetings count, so that ranks among unseen items are asked too
+    kept: dict[int, Kept] = field(default_factory=dict, repr=False)  # by the identity of the policy
+    likeliest_of: dict[int, Candidate] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
         cls, runs: Sequence[RunLike], data: Prepared | Path | str | None,
-        config: EvaluateConfig | Mapping[str, Any] | None, *, baselines: bool, beta: float | None = None,
-        rules: OverlapRules | None = None, device: str = "auto",
-    ) -> Bench:  # fmt: skip
+        config: EvaluateConfig | Mapping[str, Any] | None, *, baselines: bool, rules: OverlapRules | None = None,
+        beta: float | None = None, device: str = "auto",
+    ) -> Harness:  # fmt: skip
         """Open the runs, the first at `beta`. The first that was trained says how sequences are cut."""
         prepared, opened = open_all(
             [as_run(run) for run in runs], data, split=settings_of(config).split, beta=beta,
@@ -60,18 +76,43 @@ class Bench:
         )  # fmt: skip
         # A file of lists and a simple baseline know nothing of windows.
         first = next((each for each in opened if each.facts), opened[0])
-        # One r̂ for all: a difference in value must be the policies', not their critics'.
-        alike = {"window": window_of(first), "values": ItemMeans.fit(prepared), "rules": rules}
-        alike["people"] = people_of(each.policy for each in opened)
-        return cls(prepared, opened, settings_of(config, first), alike, device)
+        settings = settings_of(config, first)
+        return cls(
+            prepared, opened, settings, rules or OverlapRules(), device, window_of(first), ItemMeans.fit(prepared),
+            people_of(each.policy for each in opened), by_meetings(prepared, settings.split),
+        )  # fmt: skip
 
-    def measured(self, candidate: Candidate, references: Sequence[Candidate] = (), **more: Any) -> Evaluation:
-        """What is measured of one, by the options of `measure`."""
-        return measure(candidate, self.data, references, config=self.config, **self.alike, **more)
+    def scores(self, candidate: Candidate, references: Sequence[Candidate] = ()) -> Scores:
+        """Score a policy beside the references, or take what was scored beside no fewer of them."""
+        beside = {each.name: each for each in references if each.name != candidate.name}
+        kept = self.kept.get(id(candidate.policy))
+        known = {} if kept is None else kept.references
+        if kept is None or any(name not in known or known[name].policy is not beside[name].policy for name in beside):
+            scores = scored(
+                candidate, self.data, references, window=self.window, config=self.config, values=self.values,
+                people=self.people, unseen=self.meetings,
+            )  # fmt: skip
+            self.kept[id(candidate.policy)] = kept = Kept(candidate, beside, scores)
+        return kept.scores
+
+    def measured(
+        self, candidate: Candidate, references: Sequence[Candidate] = (), *, config: EvaluateConfig | None = None,
+        imputation: Imputation | None = None,
+    ) -> Evaluation:  # fmt: skip
+        """Measure one, with its distance from the references; another `config` may name other metrics alone."""
+        scores = self.scores(candidate, references)
+        return measured(
+            candidate, self.data, scores, references, config=config or self.config, imputation=imputation,
+            rules=self.rules,
+        )  # fmt: skip
 
     def likeliest(self, candidate: Candidate) -> Candidate:
         """The same run with its weights of the best held-out likelihood."""
-        return open_likeliest(candidate, self.data, split=self.config.split, device=self.device)
+        key = id(candidate.policy)
+        if key not in self.likeliest_of:
+            opened = open_likeliest(candidate, self.data, split=self.config.split, device=self.device)
+            self.likeliest_of[key] = opened
+        return self.likeliest_of[key]
 
     def simple(self, *, but: Collection[str] = ()) -> list[Candidate]:
         """The simple baselines."""
@@ -92,7 +133,10 @@ class Bench:
         notes += [*filter_notes(self.data, self.config.split), *([SELF_CHOSEN] if LIKED in evaluation.rewards else [])]
         return list(dict.fromkeys([*notes, *evaluation.left_out]))
 
-    def like_with_like(self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], **more: Any) -> Pair:
+    def like_with_like(
+        self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], *,
+        config: EvaluateConfig | None = None, imputation: Imputation | None = None,
+    ) -> Pair:  # fmt: skip
         """What was measured of the two as they were `kept`, or else of their likeliest weights.
 
         A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in
@@ -115,5 +159,9 @@ class Bench:
             lacking = f"{without} has no weights kept by likelihood to compare instead"
             return Pair(*kept, refusal=f"{why}. {lacking}: {remedy}")
         note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
-        likeliest = [self.measured(self.likeliest(each), **more) for each in (new, old)]
+        likeliest = [self.measured(self.likeliest(each), config=config, imputation=imputation) for each in (new, old)]
         return Pair(likeliest[0], likeliest[1], note)
+
+    def asking(self, metrics: Sequence[str]) -> Harness:
+        """The same rows and scores, with these metrics of the ranks."""
+        return replace(self, config=self.config.model_copy(update={"metrics": tuple(metrics)}))

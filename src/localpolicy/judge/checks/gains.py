@@ -1,18 +1,22 @@
-"""The gate's checks by ranks: each a question about two policies on the same rows, with n, interval and reason."""
+"""Does it gain by ranks, and does any other event lose, or the order of what people rated?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from localpolicy.judge.claims import LEFT_OUT, Claim, Outcome, check
+from localpolicy.judge.case import CHOSEN_OTHERWISE, Case
+from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import ENOUGH, more_needed, sequences_of
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import paid_events
+from localpolicy.measure.number_text import apart
 from localpolicy.measure.significance import Paired, Values, paired, paired_family
-from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups, segments
+from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups
 
 ALIKE = "the two rank everything alike"
 
@@ -41,7 +45,8 @@ def gain_claim(
     """Whether a gain over the `old` figure is worth a deployment: `words` says by outcome what came of it.
 
     No where all of its interval lies below `smallest_gain` of the old figure, however significant it is; yes where it
-    lies above `min_gain`; else it cannot tell. A `min_gain` below 0 accepts losses, and so any gain.
+    lies above `min_gain` and the gain itself is worth having; else it cannot tell. So a wider interval around the same
+    gain never says more. A `min_gain` below 0 accepts losses, and so any gain.
     """
     smallest = max(rules.min_gain, rules.smallest(old))
     too_little = test.high < max(smallest, rules.min_gain + 1e-12)
@@ -49,25 +54,16 @@ def gain_claim(
     needed, told, plain = None, "", words["cannot tell"]
     if few is not None:
         needed, told = few
-    elif test.low > rules.min_gain and not (too_little and rules.min_gain >= 0):
+    elif test.low > rules.min_gain and (test.difference >= smallest or rules.min_gain < 0):
         outcome, plain = "yes", words["yes"]
     elif too_little:
-        outcome, told = "no", f". The whole interval is below {smallest:.4f}, the smallest gain worth having"
+        high, least = apart(test.high, smallest)
+        outcome, told = "no", f". The whole interval, up to {high}, is below {least}, the smallest gain worth having"
         plain = words["lower" if test.high < 0 else "no"]
         plain += " by as much as is worth having" if test.low > rules.min_gain else ""
     else:
         needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain - unknown, rules, unit=unit)
     return check(name, outcome, reason + told, *test.numbers, needed, plain=plain, unit=unit)
-
-
-def best_baseline(
-    figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], *, n: str = ""
-) -> tuple[str, str]:
-    """The baseline that a policy is least above; and in words the figures of all."""
-    best = min(tests, key=lambda name: tests[name].difference)
-    means, test = ", ".join(f"{name} {mean:.4f}" for name, mean in theirs.items()), tests[best]
-    gap = f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}{n})"
-    return best, f"{figure} {mine:.4f} against {means}; against {best} {gap}"
 
 
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:
@@ -141,19 +137,10 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
     (group, _, metric_name), measured = name.rpartition("."), groups(new.scores)
     others = {event: f"{event}.{metric_name}" for event in events if event in measured and event != group}
     values = {event: (new.values(figure)[0], *deployed.values(figure)) for event, figure in others.items()}
-    return _no_loss("other events", values, rules.max_event_loss, rules, nothing="the log has no other paid event")
+    return no_loss("other events", values, rules.max_event_loss, rules, nothing="the log has no other paid event")
 
 
-def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
-    """No segment loses significantly more than allowed, Holm-corrected over the segments."""
-    parts = segments(new.scores, new.counts, new.known)
-    every = {label: (new.values(name, here)[0], *deployed.values(name, here)) for label, here in parts.items()}
-    values = {label: each for label, each in every.items() if len(each[0]) >= rules.min_segment}
-    nothing = f"no segment has {rules.min_segment} positions"
-    return _no_loss("segments", values, rules.max_segment_loss, rules, nothing=nothing)
-
-
-def _no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
+def no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
     """No part of the positions loses significantly more than `allowed`."""
     if not values:
         return check(name, "not asked", nothing)
@@ -183,40 +170,25 @@ def _no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: Gat
     return check(name, outcome, reason, difference, low, high, worst.n, plain=plain)
 
 
-def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
-    """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
-    name = f"coverage@{new.settings['lists']}"
-    mine, old = new.coverage, deployed.coverage
-    ratio = mine / old if old > 0 else np.inf
-    reason = (
-        f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
-    )
-    outcome: Outcome = "yes" if ratio >= rules.min_coverage_ratio else "no"
-    plain = f"its lists reach {ratio:.0%} of the items that the deployed policy's lists reach"
-    return check("coverage", outcome, reason, float(ratio), n=len(new.scores), plain=plain)
+def gain(case: Case) -> list[Claim]:
+    """The gain in ranks, between weights that one figure kept."""
+    if case.deployed is None:
+        return []
+    pair = case.pair
+    found = gain_check(pair.new, pair.old, case.metric, case.rules, said=pair.note or pair.refusal)
+    return [found if pair.refusal is None else replace(found, holds=None, plain=CHOSEN_OTHERWISE, needed=None)]
 
 
-def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str, rules: GateRules) -> Claim:
-    """Significantly better than every simple baseline (Holm); one that is better itself should be deployed."""
-    if not baselines:
-        return LEFT_OUT
-    mine, clusters = new.values(name)
-    if not len(mine):
-        plain = f"no held-out row can be judged by {name}"
-        return check("baselines", "cannot tell", unmeasured(name), n=0, plain=plain)
-    theirs = {baseline.name: baseline.values(name)[0] for baseline in baselines}
-    tests = paired_family({each: (mine, theirs[each], clusters) for each in theirs}, confidence=rules.confidence)
-    means = {each: float(values.mean()) for each, values in theirs.items()}
-    best, reason = best_baseline(name, float(mine.mean()), means, tests, n=f", n {len(mine):,}")
-    test, unsure = tests[best], f"it is not significantly better than the simple baseline {best}"
-    if (few := too_few(clusters, rules)) is not None:
-        return check("baselines", "cannot tell", reason + few[1], *test.numbers, few[0], plain=unsure)
-    if test.sign < 0:
-        plain = f"the simple baseline {best} ranks significantly higher"
-        because = f"{reason}: {best} ranks significantly higher"
-        return check("baselines", "no", because, *test.numbers, instead=best, plain=plain)
-    if all(each.sign > 0 for each in tests.values()):
-        return check("baselines", "yes", reason, *test.numbers, plain="it beats every simple baseline")
-    needed, told = would_tell(test, max(abs(test.difference), rules.smallest(float(mine.mean()))), rules)
-    reason = f"{reason}: not significantly better than {best}{told}"
-    return check("baselines", "cannot tell", reason, *test.numbers, needed, plain=unsure)
+def other_events(case: Case) -> list[Claim]:
+    """No loss in another event."""
+    if case.deployed is None:
+        return []
+    events = paid_events(case.data)
+    return [events_check(case.evaluation, case.deployed, case.metric, events, case.rules)]
+
+
+def agreement(case: Case) -> list[Claim]:
+    """No loss in the order of what people rated; asked of ratings alone."""
+    if case.deployed is None or case.metric != LIKED:
+        return []
+    return [agreement_check(case.evaluation, case.deployed, case.rules)]

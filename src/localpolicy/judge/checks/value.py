@@ -1,4 +1,4 @@
-"""The gate's checks by value, where the log has propensities: of a policy against the deployed one, and of baselines.
+"""Does it earn more, by the log's own propensities?
 
 What is compared is what each earns: per decision, or per whole list where the log has lists (see
 `measure.decisions`). Where a value is refused nothing stands in for it: neither ranks, nor the log's own mean, nor
@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from localpolicy.judge.claims import LEFT_OUT, UNJUDGED, Claim, Outcome, check, unjudged
-from localpolicy.judge.gate_ranks import best_baseline, gain_claim, would_tell
+from localpolicy.judge.case import Case
+from localpolicy.judge.checks.gains import gain_claim, would_tell
+from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import Estimand
 from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
@@ -133,38 +134,11 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
     return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
 
 
-def baselines_by_value(
-    new: Evaluation, deployed: Evaluation | None, baselines: list[Evaluation], rules: GateRules
-) -> Claim:
-    """No simple baseline earns significantly more, as the distribution it is served as.
+def gain_in_value(case: Case) -> list[Claim]:
+    """It earns significantly more."""
+    return [value_check(case.evaluation, case.deployed, case.rules)]
 
-    One whose value is refused neither blocks nor passes, and is named. One that is not told from the new policy does
-    not block either: the question is whether to replace what is deployed.
-    """
-    if not baselines:
-        return LEFT_OUT
-    mine, base = (each.found for each in both_values(new, deployed, rules))
-    values = {each.name: valued(each.off_policy, rules) for each in (new, *baselines)}
-    known = {each.name: found for each in baselines if (found := values[each.name].found) is not None}
-    refused = {name: each.refusal for name, each in values.items() if each.found is None}
-    if mine is None or not known:
-        unit = "decisions" if new.off_policy is None else new.off_policy.unit
-        return check("baselines", "not judged", unjudged(too_little(refused)), plain=UNJUDGED, unit=unit)
-    tests = value_tests({name: mine - theirs for name, theirs in known.items()}, rules.confidence)
-    means = {name: found.mean for name, found in known.items()}
-    best, reason = best_baseline("estimated J", mine.mean, means, tests)
-    beside = f". Not judged: {too_little(refused)}" if refused else ""
-    assert new.off_policy is not None
-    numbers, unit = tests[best].numbers, new.off_policy.unit
-    better = {name: test.difference for name, test in tests.items() if test.sign < 0}
-    if better:
-        name = min(better, key=lambda each: better[each])
-        gains = base is not None and skewed(known[name] - base, confidence=rules.confidence).low > rules.min_gain
-        because, plain = f"{reason}: {name} earns more{beside}", f"the simple baseline {name} earns more"
-        return check("baselines", "no", because, *numbers, instead=name if gains else None, plain=plain, unit=unit)
-    open_ones = [name for name, test in tests.items() if test.low <= 0]
-    beaten = "it earns more than every simple baseline that can be judged"
-    told = f": its reward is not significantly different from that of {', '.join(open_ones)}"
-    plain = "no simple baseline earns significantly more" if open_ones else beaten
-    because = reason + (told if open_ones else f": {beaten}") + beside
-    return check("baselines", "yes", because, *numbers, plain=plain, unit=unit)
+
+def no_lower_value(case: Case) -> list[Claim]:
+    """It does not earn significantly less, where something else decides."""
+    return [] if case.deployed is None else [value_check(case.evaluation, case.deployed, case.rules, decides=False)]

@@ -1,0 +1,1 @@
+"""Checks, one question a file: each gives claims about a case."""

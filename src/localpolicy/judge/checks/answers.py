@@ -1,0 +1,124 @@
+"""Would its answers be worth more, alone and with their number? Of logs of actions without propensities.
+
+The figures are those of `measure.answers`: the reward per answer must gain significantly, and so must worth and number
+together. Each is a check with its own interval. Where impressions were logged without propensities heavy clickers may
+have been shown other items than light ones, and these look better than they are: nobody is deployed there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from localpolicy.judge.case import CHOSEN_OTHERWISE, Case
+from localpolicy.judge.checks.gains import ALIKE, gain, gain_claim, too_few, would_tell
+from localpolicy.judge.claims import CHECKS, Claim, Outcome, check
+from localpolicy.judge.rules import GateRules
+from localpolicy.measure.answers import RANKS, SMALL, TOGETHER, WORTH, Answers, together
+from localpolicy.measure.estimate import sequences_of
+from localpolicy.measure.significance import Paired, paired
+
+WORDS = {  # what came of the worth, by outcome
+    "yes": "its answers would be worth more", "no": "its answers would be worth no more",
+    "lower": "its answers would be worth no more", "cannot tell": "its answers would not significantly be worth more",
+}  # fmt: skip
+UNKNOWN = "what its answers would be worth cannot be told from this log"
+FIRST = " (an answer is the first time that a person meets an item, with what the item earned each time they met it)"
+MET = " among items that the person had not met before"
+TORN = {  # why worth and number together do not tell, by what worth alone says
+    "yes": "its answers would be worth more, but there may be fewer of them, and together the gain is not significant",
+    "no": "its answers would be worth less, but there may be more of them, and such a log does not tell which counts",
+    "cannot tell": "its answers would not significantly be worth more, even with their number",
+}
+FEWER = {  # the same, where together they are lower
+    "yes": "its answers would be worth more, but there may be fewer of them, and such a log does not tell which counts",
+    "cannot tell": "there may be fewer of them",
+}
+MADE_UP = f"A lower worth may be made up by more answers: see '{TOGETHER}'"
+GUESSED = "The number is a guess, so this refuses nothing alone"
+CONFOUNDED = (
+    "No propensities were logged: where people who answer more were shown other items, these items look better than "
+    "they are. Log with what probability each was shown, or test online",
+    "without propensities better items and people who answer more look alike",
+)
+
+
+def _share(value: float, old: Answers) -> float:
+    """As a share of the old reward per answer."""
+    return value / max(abs(float(old.values.mean())), SMALL)
+
+
+def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) -> list[Claim]:
+    """Whether the reward per answer gains significantly; and whether worth and number of answers together do.
+
+    How many answers there would be is guessed from ranks. So the second turns a yes of the first into "cannot tell",
+    and so it does with a lower worth that it does not confirm; it refuses nothing alone.
+    """
+    if gain.plain == ALIKE:
+        count, (rule, claim) = len(new.choices.sequence), CHECKS[WORTH]
+        level = "" if new.refusal or old.refusal else f", {old.values.mean():.4f} of both"
+        reason = f"the two rank all {count:,} answers alike{level}"
+        same = replace(gain, figure=WORTH, rule=rule, claim=claim, because=reason, n=count, unit="answers")
+        return [same, check(TOGETHER, "not asked", ALIKE, unit="answers")]
+    mine, clusters = new.choices, new.choices.sequence
+    if refusal := new.refusal or old.refusal:
+        alone = check(TOGETHER, "not judged", "what its answers would be worth is not known", unit="answers")
+        return [check(WORTH, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), alone]
+    test = paired(new.values, old.values, clusters, confidence=rules.confidence)
+    both = together(new, old, confidence=rules.confidence)
+    base, few, words = old.worth, too_few(clusters, rules), WORDS
+    if few is not None:
+        words = WORDS | {"cannot tell": f"{sequences_of(clusters)} sequences are too few"}
+    reason = (
+        f"{base:.4f} -> {new.values.mean():.4f} by weights π/μ̂: gain {test.difference:+.4f}, {rules.confidence:.0%} "
+        f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers{FIRST if mine.first else ''}; its lower "
+        f"end must be above {rules.min_gain:g}"
+    )
+    worth = gain_claim(WORTH, test, base, reason, words, rules, few=few, unit="answers")
+    second = _together_check(new, old, both, worth, rules, few=few)
+    if worth.outcome == "no" and test.high < 0 <= both.high:
+        return [replace(worth, holds=None, because=f"{reason}. {MADE_UP}", plain=TORN["no"]), second]
+    if worth.outcome == "cannot tell" and few is None and both.high < 0:
+        worth = replace(worth, because=reason, needed=None)  # more of such a log would hardly turn this into a yes
+    return [worth, second]
+
+
+def _together_check(
+    new: Answers, old: Answers, found: Paired, worth: Claim, rules: GateRules, *, few: tuple[int, str] | None
+) -> Claim:
+    """Worth and number of answers together gain significantly, where the `worth` alone is judged so."""
+    base, (mine, theirs), least = float(old.values.mean()), (new.choices, old.choices), _share(rules.min_gain, old)
+    more, how = _share(float(new.values.mean()) - base, old), "added" if base >= 0 else "the first less the second"
+    number = (float(mine.ranks.mean()) - float(theirs.ranks.mean())) / max(float(theirs.ranks.mean()), SMALL)
+    reason = (
+        f"worth {more:+.1%}, and number {number:+.1%}, guessed from {RANKS}{MET if mine.first else ''} "
+        f"({theirs.ranks.mean():.4f} -> {mine.ranks.mean():.4f}); {how}: "
+        f"{found.difference:+.1%}, {rules.confidence:.0%} interval {found.low:+.1%} to {found.high:+.1%} over "
+        f"{found.n:,} answers; its lower end must be above {least:.2g}"
+    )
+    outcome: Outcome = "cannot tell"
+    needed, told, plain = None, "", TORN[worth.outcome]
+    if few is not None:
+        (needed, told), plain = few, worth.plain
+    elif found.low > least:
+        outcome, plain = "yes", ""
+    elif found.high < 0 and worth.outcome == "no":
+        outcome, plain = "no", "worth and number of its answers together are lower"
+    elif found.high < 0:
+        told, plain = f". {GUESSED}", FEWER[worth.outcome]
+    elif worth.outcome == "yes":
+        needed, told = would_tell(found, found.difference - least, rules, unit="answers")
+    elif worth.outcome == "cannot tell":
+        plain = ""  # the first says it
+    return check(TOGETHER, outcome, reason + told, *found.numbers, needed, plain=plain, unit="answers")
+
+
+def worth_of_answers(case: Case) -> list[Claim]:
+    """Whether its answers would be worth more, alone and with their number."""
+    found, (ranks, *_) = case.answers, gain(case)
+    checks = answers_checks(found.new, found.old, ranks, case.rules)
+    return checks if found.refusal is None else [each.in_doubt(found.refusal, CHOSEN_OTHERWISE) for each in checks]
+
+
+def confounded_answers(case: Case) -> list[Claim]:
+    """The same of impressions without propensities, which tell it of nobody."""
+    return [each.in_doubt(*CONFOUNDED) for each in worth_of_answers(case)]

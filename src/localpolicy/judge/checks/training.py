@@ -1,0 +1,99 @@
+"""Did the estimates of the log learn it: was there time, and do they predict it?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from localpolicy.data.store import NO_ANSWER
+from localpolicy.judge.case import Case
+from localpolicy.judge.claims import Claim, check
+from localpolicy.judge.rules import CLOSE, GateRules
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.significance import paired
+from localpolicy.measure.summary import Scores
+from localpolicy.runs.run import Run
+
+
+def training_check(
+    evaluation: Evaluation, popularity: np.ndarray, estimates: Mapping[str, Run], rules: GateRules
+) -> Claim | None:
+    """Where the clock ended training before the estimates had learned the log, verdicts would speak of the clock alone.
+
+    Before, an untrained model was refused for popularity, and popularity was to be deployed. The value of a baseline is
+    estimated without them, and stands.
+    """
+    scores, said = evaluation.scores, []
+    for name, logp in scores.logp_reference.items():
+        run = estimates.get(name)
+        if run is None or not run.out_of_time:
+            continue
+        over = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
+        if over.low <= 0:
+            said.append(
+                f"{name} stopped after epoch {run.manifest['epochs']} of {run.config.train.epochs}, with a "
+                f"log-likelihood of {logp.mean():.3f} where {_popular(scores)} has {popularity.mean():.3f}"
+            )
+    if not said:
+        return None
+    reason = (
+        f"the time was over before the models had learned significantly more of the log than popularity: "
+        f"{'; '.join(said)}. What was measured says nothing of what these models can do. Train for longer"
+    )
+    return check("training", "cannot tell", reason, plain="the time was over before the models had learned the log")
+
+
+def _popular(scores: Scores) -> str:
+    """The popularity that estimates of the log are compared with; the policy of this name is that of answers."""
+    return "the popularity of all that was shown" if NO_ANSWER in scores.events else "popularity"
+
+
+def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Claim:
+    """Every reference predicts the log significantly better than uniform, and not significantly worse than popularity.
+
+    Worse counts from `CLOSE` on. Where propensities were logged and μ̂ reaches their likelihood to within as much, it
+    has learned all there is, even if that is uniform.
+    """
+    scores, poor, unanswered = new.scores, dict[str, str](), NO_ANSWER in new.scores.events
+    if not scores.logp_reference:
+        return check("reference fit", "not asked", "no reference to measure the distance from")
+    popular = _popular(scores)
+    for name, logp in scores.logp_reference.items():
+        over_uniform = paired(logp, np.full(len(logp), -math.log(items)), scores.sequence, confidence=rules.confidence)
+        over_popular = paired(logp, popularity, scores.sequence, confidence=rules.confidence)
+        learned = over_uniform.low > 0 and over_popular.high > -CLOSE  # some logs are popularity, and no more
+        among = scores.logp_open_reference.get(name, logp)  # as propensities are: of what could be chosen
+        if scores.propensity is not None and (known := ~np.isnan(scores.propensity + among)).any():
+            true = np.log(scores.propensity[known])
+            learned |= paired(among[known], true, scores.sequence[known], confidence=rules.confidence).low > -CLOSE
+        if not learned:
+            worse = f"significantly worse than {popular}, by more than {CLOSE:g} nats"
+            poor[name] = worse if over_uniform.low > 0 else "no better than chance"
+    over = " over the whole catalogue" if scores.logp_open_reference else ""  # a table has that among the open ones
+    means = ", ".join(f"{name} {logp.mean():.3f}" for name, logp in scores.logp_reference.items())
+    answered = " (the policy called popularity is that of what was answered)" if unanswered else ""
+    said = (
+        f"log-likelihood{over}: {means}, uniform {-math.log(items):.3f}, {popular} {popularity.mean():.3f}{answered}, "
+        f"n {len(scores):,}"
+    )
+    plain = ""
+    if poor:
+        worse = f"predicts the log {' or '.join(sorted(set(poor.values())))}, so no distance can be measured from it"
+        plain = f"a reference {worse}"
+        said += f". {', '.join(poor)} {worse}: train it longer, or on more of the log"
+    return check("reference fit", "cannot tell" if poor else "yes", said, n=len(scores), plain=plain)
+
+
+def reference_fit(case: Case) -> list[Claim]:
+    """Whether the estimates predict the log."""
+    if not case.rules.reference_fit:
+        return []
+    return [reference_fit_check(case.evaluation, case.popular, case.data.n_items, case.rules)]
+
+
+def out_of_time(case: Case) -> Claim | None:
+    """Whether the clock ended training before the estimates had learned the log."""
+    trained = {each.name: each.run for each in case.estimates if each.run is not None and case.rules.reference_fit}
+    return training_check(case.evaluation, case.popular, trained, case.rules)

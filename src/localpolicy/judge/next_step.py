@@ -1,0 +1,136 @@
+"""What to do now: it follows the check that said no, or the first two that could not tell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from localpolicy.judge.case import ONE_RUN, TWO_SEEDS
+from localpolicy.judge.claims import Claim
+from localpolicy.measure.metrics import TILL, Question
+
+KEEP = "Keep what is deployed."
+NEXT = {
+    "deploy": "Show it to a small share of the users first, and measure.",
+    "do not deploy": f"{KEEP} The checks say what fell short.",
+    "nothing to decide": KEEP,
+}
+NOT_JUDGED = (
+    "It is no better than an imitation of your log. Your own recommender was not judged: give lists of its own (lpi go "
+    "--own, or lpi gate --against). The imitation may itself be worth a test online."
+)
+WORTH = (
+    "Keep what is deployed until the log says what each event is worth: log what came of it (a purchase, a rating), "
+    "prepare the log with that (lpi prepare ... --rewards purchase=1,view=0.2), and train again. If ranks alone are "
+    "what you want, serve the model that ranks highest."
+)
+SHOWN = (
+    "Keep what is deployed until the log says what was shown: log lists with the probability of each item (docs/"
+    "serving.md), or at least the views beside the sales. Until then the model that ranks highest predicts the next "
+    "basket best, and may be worth a test online."
+)
+FIRST_STAGE = "Try it on 5 % of the people: {command}."
+ONLINE = "Test online."
+PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
+MORE = "Collect more of the log (the answer says how much would tell), or test online."
+OPEN = {  # what to do where a check cannot tell, and more of the log would not help
+    "order": "Prepare the log with its times, and ask again.",
+    "training": "Train for longer (more minutes), and ask again.",
+    "value": "Keep what is deployed, or take a larger β, which stays nearer to the log, and ask again.",
+    "reward per answer": PROPENSITIES,
+    "worth and number of answers": PROPENSITIES,
+    "baselines": "Test both online.",
+    "divergence": "Hold out more sequences, or raise the budget (rule max_js).",
+    "divergence over floor": "Give a second mle run of another seed with --against, and ask again.",
+    "reference fit": "Train the estimates of the log for longer, and ask again.",
+}
+STAYS = (
+    "Collect more of the log, and train again: the new policy is an estimate of the log, so a test online would test a "
+    "copy of what wrote it."
+)
+REMEDY = {  # by the check that said no
+    "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
+    "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
+    "divergence": "Or take a larger β, which moves less.",
+}
+INSTEAD = "Serve '{}' ({} saves it), or find out what it knows that the policy does not."
+
+
+class Answered(Protocol):
+    """What a next step follows from."""
+
+    @property
+    def answer(self) -> str:
+        """Of the gate."""
+
+    @property
+    def ground(self) -> str:
+        """What it stands on."""
+
+    @property
+    def deciding(self) -> Claim:
+        """The check that made it."""
+
+    @property
+    def checks(self) -> Sequence[Claim]:
+        """All of them."""
+
+    @property
+    def question(self) -> Question:
+        """What was asked of the log."""
+
+    @property
+    def imitates(self) -> bool:
+        """Whether what is deployed is an estimate of the log."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether the new policy is one too."""
+
+    @property
+    def data(self) -> Path | None:
+        """The prepared data."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Of the candidate's run."""
+
+
+def next_step(verdict: Answered) -> str:
+    """What to do now."""
+    if (instead := verdict.deciding.instead) is not None:
+        name = instead.replace(" ", "-").lower()
+        saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
+        return INSTEAD.format(instead, saves)
+    if verdict.answer == "test online":
+        return FIRST_STAGE.format(command=rollout_command(verdict))
+    if verdict.answer == "cannot tell":
+        return _where_open(verdict)
+    if verdict.answer == "nothing to decide" and verdict.question not in (ONE_RUN, TWO_SEEDS):
+        return would_decide(verdict.question)
+    failed = {check.figure for check in verdict.checks if check.outcome == "no"}
+    remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
+    unjudged = verdict.answer == "do not deploy" and verdict.imitates and verdict.ground != "randomised"
+    return " ".join([NOT_JUDGED if unjudged else NEXT[verdict.answer], *remedies])
+
+
+def would_decide(question: Question) -> str:
+    """What to log where there is nothing to decide."""
+    return SHOWN if question == TILL else WORTH
+
+
+def _where_open(verdict: Answered) -> str:
+    """What would tell."""
+    unsure = [check for check in verdict.checks if check.outcome == "cannot tell" and check.plain]
+    if verdict.stays and unsure[0].figure not in ("order", "training"):
+        return STAYS
+    steps = [OPEN.get(check.figure, ONLINE) if check.needed is None else MORE for check in unsure]
+    return " ".join(list(dict.fromkeys(steps))[:2])
+
+
+def rollout_command(verdict: Answered) -> str:
+    """The command of a first stage."""
+    run = "EXPORT" if verdict.folder is None else shlex.quote(str(verdict.folder))
+    return f"lpi export {run} --out candidate, then lpi rollout plan --candidate candidate --stages 5,25,50,100"

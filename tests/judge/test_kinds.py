@@ -1,0 +1,105 @@
+"""The table of kinds of log: what each can know, and that its strongest answer is never exceeded."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from gate_examples import shop, small_config
+
+from localpolicy.judge import harness
+from localpolicy.judge.checks.gains import gain_claim
+from localpolicy.judge.claims import check
+from localpolicy.judge.gate import gate, is_the_log
+from localpolicy.judge.judge import judge
+from localpolicy.judge.kinds import GROUNDS, KINDS
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
+from localpolicy.measure.number_text import apart
+from localpolicy.measure.significance import Paired
+from localpolicy.training.train import train
+
+
+def verdict(kind: str, *outcomes: str) -> Gate:
+    """A gate on such a log whose checks say this."""
+    checks = [check("gain", outcome, "", plain="why") for outcome in outcomes]
+    return Gate(checks, SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules(), kind=kind)
+
+
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_only_what_was_randomised_is_ever_deployed(kind):
+    strongest = KINDS[kind].strongest
+    assert KINDS[kind].ground in GROUNDS
+    assert (strongest == "deploy") == (KINDS[kind].ground == "randomised")
+    assert verdict(kind, "yes").answer == strongest
+    if kind != "nothing":
+        assert verdict(kind, "yes", "cannot tell").answer == "cannot tell"
+        assert verdict(kind, "cannot tell", "no").answer == "do not deploy"
+
+
+def test_a_test_online_says_what_it_assumes_and_how_to_begin():
+    found = verdict("rewards", "yes")
+    assert not found.deploy and found.ground == "assumed"
+    assert "nothing hidden" in found.sentence and "lpi rollout plan" in found.next_step
+
+
+def test_a_wider_interval_around_the_same_gain_never_says_more():
+    """Before: +0.02 was deployed with an interval of ± 0.019, and refused as too small with one of ± 0.005."""
+    strength = {"no": 0, "cannot tell": 1, "yes": 2}
+    words = dict.fromkeys(("yes", "no", "lower", "cannot tell"), "")
+    for gain in (-0.02, 0.0, 0.02, 0.05, 0.08):
+        said = []
+        for reach in (0.001, 0.005, 0.019, 0.04, 0.1, 0.3):
+            test = Paired(gain, reach / 2, gain - reach, gain + reach, 0.5, 0.5, 100, 0.5)
+            said.append(gain_claim("gain", test, 0.5, "", words, GateRules(smallest_gain=0.1)).outcome)
+        if gain >= 0.05:
+            assert said == sorted(said, key=lambda each: -strength[each]) and said[0] == "yes", (gain, said)
+        else:
+            assert "yes" not in said and said[0] == "no", (gain, said)
+
+
+def test_two_numbers_that_decide_are_never_printed_equal():
+    assert apart(0.00264, 0.00258) == ["0.00264", "0.00258"]
+    assert apart(0.5, 0.5) == ["0.5000", "0.5000"], "equal ones are"
+    assert apart(0.1, 0.2, form="+") == ["+0.1000", "+0.2000"]
+
+
+def test_the_word_log_is_reserved_whatever_folders_there_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log").mkdir()
+    assert is_the_log("log") and not is_the_log("./log") and not is_the_log(tmp_path / "log")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """Two estimates of a small log of clicks and purchases, and a policy."""
+    folder = tmp_path_factory.mktemp("kinds")
+    shop(folder / "data", sequences=400)
+    for name, config in {
+        "mle-0": small_config(seed=0, epochs=1),
+        "mle-1": small_config(seed=1, epochs=1),
+        "new": small_config("lpi_cb", seed=2, epochs=1),
+    }.items():
+        train(folder / "data", out=folder / name, config=config)
+    return folder
+
+
+def test_each_policy_is_scored_once(place, monkeypatch):
+    """Before: once for the gate, again for the comparison, and again among unseen items."""
+    seen: list[str] = []
+    kept = harness.scored
+
+    def counted(candidate, *args, **more):
+        seen.append(candidate.name)
+        return kept(candidate, *args, **more)
+
+    monkeypatch.setattr(harness, "scored", counted)
+    runs = [place / "mle-0", place / "mle-1", place / "new"]
+    found = judge(runs, estimates=runs[:2], policy=runs[2], against=runs[:2], device="cpu")
+    assert len(seen) == len(set(seen)) == len(found.comparison.evaluations)
+    alone = gate(runs[2], against=runs[:2], device="cpu")
+    assert found.verdict is not None and alone.answer == found.verdict.answer
+    for one, other in zip(alone.checks, found.verdict.checks, strict=True):
+        assert (one.figure, one.outcome) == (other.figure, other.outcome)
+        np.testing.assert_allclose(one.value or 0.0, other.value or 0.0, rtol=1e-9)
