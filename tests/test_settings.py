@@ -57,7 +57,7 @@ def test_the_page_says_what_the_models_say():
         "| `train.learning_rate` | `0.001` | Adam's step size |",
         "| `model.width` | `auto` | size of embeddings and hidden states; auto: 128 |",
         "| `data.last` | – | score only the last m actions of a window (default: all) |",
-        "| `train.schedule` | `constant` | learning rate after the warm-up (`constant`, `cosine`) |",
+        "| `time_unit` | `auto` | of times that are numbers (`auto`, `s`, `ms`, `us`, `ns`) |",
         "| `objective.td_weight` | `sqn`, `sac` | `1` | λ: weight of the TD loss |",
     ):
         assert line in text

@@ -128,20 +128,12 @@ EXPECTED = {
     "missing": "a value",
 }
 
-# Keys of earlier versions -> what to write today.
-RENAMED = {
-    "believe": " any more: believe=false is calibrate_critic=true now (the default), believe=true is "
-    "calibrate_critic=false.",
-    "ruler": " any more: it is called reference_fit now.",
-}
-
 
 def _line(settings: type[BaseModel], problem: Any) -> str:
     location = [str(part) for part in problem["loc"]]
     key = ".".join(location)
     if problem["type"] == "extra_forbidden":
-        renamed = RENAMED.get(location[-1])
-        return f"{key}: no such key{renamed or nearest(location[-1], _fields_at(settings, location[:-1]))}"
+        return f"{key}: no such key{nearest(location[-1], _fields_at(settings, location[:-1]))}"
     came = "" if problem["type"] == "missing" else f", got {shown(problem['input'])}"
     if problem["type"] in EXPECTED:
         return f"{key}: expected {EXPECTED[problem['type']].format(**problem.get('ctx', {}))}{came}"

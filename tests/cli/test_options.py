@@ -143,15 +143,15 @@ def test_help_shows_them_and_they_reach_the_settings():
     run = CliRunner()
     shown = run.invoke(main.app, ["train", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).stdout
     assert "--batch-size" in shown and "--critic-rate" in shown and "--width" in shown
-    words = ["train", "x", "--objective", "lpi_rl", "--width", "8", "--warmup", "3", "--no-capture", "--print-config"]
+    words = ["train", "x", "--objective", "lpi_rl", "--width", "8", "--patience", "3", "--no-capture", "--print-config"]
     printed = run.invoke(main.app, words).stdout
-    assert "width: 8" in printed and "warmup: 3" in printed and "capture: false" in printed
+    assert "width: 8" in printed and "patience: 3" in printed and "capture: false" in printed
 
 
 def test_a_number_that_may_be_a_word_is_read_as_text():
     options = Fields("localpolicy.runs.config:TrainConfig").found()
     assert get_args(_option("epochs", FieldInfo(annotation=int, default="auto"), Fields("")))[0] == str | None
-    assert get_args(_option("warmup", options["warmup"], Fields("")))[0] == int | None
+    assert get_args(_option("validate_every", options["validate_every"], Fields("")))[0] == int | None
 
 
 def test_the_environment_may_state_where_to_serve(monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from localpolicy.data.item_features import ItemFeatures, kinds_of, learnt_columns
+from localpolicy.data.item_table import read_item_table
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
@@ -244,3 +246,47 @@ def test_ids_of_a_text_file_are_those_of_the_log(tmp_path: Path) -> None:
         data = prepare(rows, out=tmp_path / "data", event="click", items=tmp_path / "items.csv", force=True)
         assert data.n_items == len(set(rows["item_id"].to_pylist())), "none is added"
         assert None not in data.catalogue["brand"].to_pylist()[:8]
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("column", "values", "kind"),
+    [("code", ["01", "1"], "category"), ("zip", ["01234", "11234"], "category"), ("month", ["01", "12"], "category"),
+     ("signed", ["+07", "7"], "category")],
+)  # fmt: skip
+def test_codes_keep_their_zeros_in_either_form(tmp_path: Path, form: str, column: str, values: list, kind: str) -> None:
+    ids = [str(number) for number in range(10, 50)]
+    table = pa.table({"item_id": ids, column: [values[number % 2] for number in range(40)]})
+    pq.write_table(table, tmp_path / "items.parquet")
+    lines = [f"{item},{value}" for item, value in zip(ids, table[column].to_pylist(), strict=True)]
+    (tmp_path / "items.csv").write_text("\n".join([f"item_id,{column}", *lines]) + "\n")
+    found = read_item_table(tmp_path / f"items.{form}", kinds={}, id_column=None, integer_ids=True)
+    assert found.kinds == {column: kind} and found.table[column].to_pylist() == table[column].to_pylist()
+
+
+def test_numbers_of_a_text_file_stay_numbers(tmp_path: Path) -> None:
+    lines = [f"{item},{item / 4},{-item},0.{item}" for item in range(10, 50)]
+    (tmp_path / "items.csv").write_text("\n".join(["item_id,price,size,share", *lines]) + "\n")
+    found = read_item_table(tmp_path / "items.csv", kinds={}, id_column=None, integer_ids=True)
+    assert set(found.kinds.values()) == {"number"} and found.table["price"][0].as_py() == 2.5
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+@pytest.mark.parametrize("first", ["0100", "+100", "100.5"])
+def test_an_id_that_is_a_text_is_none_of_a_log_of_numbers(tmp_path: Path, form: str, first: str) -> None:
+    table = pa.table({"item_id": [first, "101"], "brand": ["a", "b"]})
+    pq.write_table(table, tmp_path / "items.parquet")
+    (tmp_path / "items.csv").write_text(f"item_id,brand\n{first},a\n101,b\n")
+    with pytest.raises(DataError, match="cannot be matched"):
+        read_item_table(tmp_path / f"items.{form}", kinds={}, id_column=None, integer_ids=True)
+
+
+@pytest.mark.parametrize(("long", "refused"), [(100, False), (100_000, True)])
+def test_a_small_file_that_unfolds_to_gigabytes_is_refused_on_the_way(tmp_path: Path, long: int, refused: bool) -> None:
+    brands = pa.DictionaryArray.from_arrays(pa.array(np.arange(20_000) % 2, pa.int8()), ["a" * long, "b" * long])
+    pq.write_table(pa.table({"item_id": np.arange(20_000), "brand": brands}), tmp_path / "items.parquet")
+    assert (tmp_path / "items.parquet").stat().st_size < 500_000
+    told = pytest.raises(DataError, match="unfolds to more than") if refused else nullcontext()
+    with told:
+        found = read_item_table(tmp_path / "items.parquet", kinds={}, id_column=None, integer_ids=True)
+        assert found.kinds == {"brand": "category"} and not refused

@@ -83,8 +83,6 @@ def test_ones_own_lists_are_whose_they_say_and_all_are_measured_on_the_same_peop
     judged = gate(place / "mle0", against=[frame, place / "mle1"], rules={"baselines": False}, data=data)
     np.testing.assert_array_equal(judged.evaluation.scores.sequence, own.scores.sequence)
     assert judged.deployed.name == "own lists"
-    with pytest.raises(ConfigError, match="rules: ruler: no such key any more: it is called reference_fit now"):
-        gate(place / "mle0", against=[place / "mle1"], rules={"ruler": False}, data=data)
     with pytest.raises(ConfigError, match="rules: min_gian: no such key .did you mean 'min_gain'"):
         gate(place / "mle0", against=[place / "mle1"], rules={"min_gian": 1}, data=data)
     with pytest.raises(ConfigError, match="expected a run.*got a value of type int"):

@@ -12,7 +12,7 @@ from scipy.special import stdtr
 from localpolicy.measure.decisions import Decisions
 from localpolicy.measure.estimators.dr import DR
 from localpolicy.measure.estimators.ips import IPS
-from localpolicy.measure.list_tests import LEVEL, Checked, by_whole_lists, cascade_test, ratios_below
+from localpolicy.measure.list_tests import LEVEL, Checked, by_whole_lists, cascade_test, pull_below
 from localpolicy.measure.value import value_bounds, value_of_scores
 
 V, K = 6, 3
@@ -57,10 +57,10 @@ def truth(policy: np.ndarray, kind: str) -> float:
 
 
 @pytest.mark.parametrize("kind", ["own", "above", "below"])
-def test_the_ratios_below_are_uncorrelated_with_rewards_only_under_a_cascade(kind):
+def test_the_pull_below_are_uncorrelated_with_rewards_only_under_a_cascade(kind):
     log = decided(LISTS, chances(LISTS, kind))
     chance, reward = law(MU, LISTS).prod(1), log.reward.reshape(-1, K)
-    off = chance @ ((ratios_below(log).reshape(-1, K) - 1) * reward)  # E_μ at each place
+    off = chance @ (pull_below(log).reshape(-1, K) * reward)  # E_μ at each place
     assert off[-1] == 0
     assert (np.abs(off[:-1]) > 0.005).all() if kind == "below" else np.abs(off).max() < 1e-12
 
@@ -117,7 +117,7 @@ def of_product(product: np.ndarray) -> tuple[float, float]:
 def test_half_of_the_level_is_for_all_places_and_half_shared_between_them(kind, seed, joint):
     lists, reward = drawn(400, kind, seed)
     ratio = law(PI, lists) / law(MU, lists)
-    below = np.stack([ratio[:, 1] * ratio[:, 2], ratio[:, 2]], 1)
+    below = np.stack([ratio[:, 1] + ratio[:, 2], ratio[:, 2]], 1)
     product = (below - below.mean(0)) * (reward - reward.mean(0))[:, :-1]
     together, (first, second) = of_product(product.sum(1)), (of_product(each) for each in product.T)
     alone = min(first, second, key=lambda one: one[1])
@@ -167,9 +167,9 @@ def test_the_level_is_a_threshold():
 
 
 def test_a_list_that_the_policy_leaves_early_counts_down_to_where_it_does():
-    """A weight of 0 at the second place: the third has no ratio, and the first has 0 below it."""
+    """A weight of 0 at the second place: the third has no ratio, and counts as one of 0."""
     log = Decisions(np.array([2.0, 0.0, 0.0, 0.5, 1.0, 3.0]), np.ones(6), np.zeros(6), place=np.array([0, 1, 2] * 2))
-    np.testing.assert_allclose(ratios_below(log), [0, 0, 1, 6, 3, 1])
+    np.testing.assert_allclose(pull_below(log), [-2, -1, 0, 3, 2, 0])
 
 
 @pytest.mark.parametrize("kind", ["own", "below"])

@@ -375,6 +375,19 @@ def test_estimates_without_a_reward_model_lack_the_two_that_need_one():
     assert clipping.estimates["clipped IPS"].intervals["empirical Bernstein"].high == math.inf, "a bound from below"
 
 
+@pytest.mark.parametrize("places", [1, 2])
+def test_no_bound_lies_above_what_any_policy_can_earn(places):
+    """Before, rewards of 0 and 1 gave an interval up to 1.07: the range of the weights is wider than that of J."""
+    rng = np.random.default_rng(5)
+    for count, rate in ((400, 0.9), (100_000, 0.1)):
+        weight, reward = rng.uniform(0.5, 1.5, count), (rng.random(count) < rate).astype(float)
+        place = None if places == 1 else np.tile([0, 1], count // 2)
+        found = value_of(Decisions(weight, reward, np.arange(count), place=place), largest_reward=1.0)
+        low, high = found.estimates["clipped IPS"].intervals["empirical Bernstein"]
+        assert low < found.estimates["clipped IPS"].value < high
+        assert (high == places) == (rate == 0.9) and high <= places
+
+
 def test_the_direct_method_has_no_interval(logs):
     found = value_of(logs[0][0]).estimates["DM"]
     assert found.intervals == {} and math.isnan(found.se), "its error is the model's, of which its spread says nothing"

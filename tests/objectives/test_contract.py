@@ -14,7 +14,7 @@ from tabular import draws, formula
 
 from localpolicy.errors import ConfigError
 from localpolicy.model.readout import heads_for
-from localpolicy.objectives import LPI, OBJECTIVES, LPIBandit, LPIWeighted, LPIWeightedBandit, objective_of
+from localpolicy.objectives import OBJECTIVES, objective_of
 from localpolicy.objectives.objective import Objective
 from localpolicy.types import Readout
 
@@ -364,7 +364,6 @@ def test_bad_settings_are_refused(settings, message):
     (weighted({"name": "lpi_rl", "advantage": "sampled", "baseline": "max"}), "sampled advantage is its own baseline"),
     ({"name": "lpi_rl", "cap": 1.0}, "objective.cap: the closed form needs a cap above 1, got 1"),
     ({"name": "lpi_rl", "target": "max"}, r"objective.target: lpi_rl does not use it \(used by .*lpi_rl_weighted\)"),
-    ({"name": "lpi_rl", "improve": "both"}, "objective.improve: no form 'both'. lpi_rl is the closed form"),
     ({"name": "lpi_rl", "expectile": 0.9}, "objective.expectile: no such key"),
     ({"name": "lpi_rl", "advantage": "sampled"}, "objective.advantage: lpi_rl does not use it"),
     (weighted({"name": "lpi_rl", "critics": 3}), r"critics: lpi_rl_weighted does not use it \(used by lpi_cb, "),
@@ -387,37 +386,6 @@ def test_default_advantages():
     assert objective_of("lpi_rl_weighted").advantage == "td"
 
 
-# What config.yaml of a run held while `improve` chose the form of one class: the settings of both forms.
-BOTH = {
-    "beta": None, "logging": "head", "critics": 1, "critic_rate": 0.3, "critic_dropout": None, "believe": False,
-    "max_js": None, "cap": None, "baseline": "expected", "expectile": 0.7, "td_weight": 1.0,
-}  # fmt: skip
-PROCESS = {"gamma": 0.5, "target": None, "advantage": "td", "negatives": 10}
-
-
-@pytest.mark.parametrize(("recorded", "expected"), [
-    ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS}, LPI(gamma=0.5)),
-    ({"name": "lpi_rl", "improve": "closed", **BOTH, **PROCESS, "target": "expected", "gamma": 0.9}, LPI(gamma=0.9)),
-    ({"name": "lpi_cb", "improve": "closed", **BOTH, "advantage": "direct", "critics": 5}, LPIBandit(critics=5)),
-    ({"name": "lpi_rl", "improve": "weighted", **BOTH, **PROCESS}, LPIWeighted(beta=1, cap=20, target="max")),
-    ({"name": "lpi_rl", "improve": "weighted", **BOTH, **PROCESS, "beta": 0.1, "target": "expected"},
-     LPIWeighted(beta=0.1, target="expected")),
-    ({"name": "lpi_cb", "improve": "weighted", **BOTH, "advantage": "observed", "cap": 5},
-     LPIWeightedBandit(advantage="observed", cap=5)),
-], ids=str)  # fmt: skip
-def test_runs_of_the_version_with_one_class_for_both_forms_are_read(recorded, expected):
-    assert objective_of(recorded, recorded=True) == expected
-    given = {key: value for key, value in recorded.items() if key not in ("believe", "expectile")}
-    assert objective_of(given) == expected
-
-
-def test_the_old_name_of_calibrate_critic_is_refused_with_the_new_one_and_read_from_runs():
-    for believe in (False, True):
-        with pytest.raises(ConfigError, match=r"objective.believe: .*believe=false is calibrate_critic=true now"):
-            objective_of({"name": "lpi_rl", "believe": believe})
-        assert objective_of({"name": "lpi_rl", "believe": believe}, recorded=True) == LPI(calibrate_critic=not believe)
-
-
 def test_runs_of_a_baseline_or_an_objective_that_is_gone_can_be_shown_and_not_trained():
     gone = [
         {"name": "lpi_cb_weighted", "beta": 0.5, "baseline": "expectile", "expectile": 0.9},
@@ -431,7 +399,7 @@ def test_runs_of_a_baseline_or_an_objective_that_is_gone_can_be_shown_and_not_tr
         with pytest.raises(ConfigError):
             objective_of(settings)
     kept = {"name": "lpi_rl_weighted", "beta": 0.5, "baseline": "max", "expectile": 0.7}
-    assert objective_of(kept, recorded=True) == LPIWeighted(beta=0.5, baseline="max")
+    assert objective_of(kept, recorded=True) == OBJECTIVES["lpi_rl_weighted"](beta=0.5, baseline="max")
 
 
 def test_objectives_say_what_they_ask_of_rewards():

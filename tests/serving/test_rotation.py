@@ -21,7 +21,7 @@ from localpolicy.cli.main import app
 from localpolicy.errors import DataError, LocalPolicyError, WriteError
 from localpolicy.serving import rotate as rotating
 from localpolicy.serving.audit_lists import logged_requests
-from localpolicy.serving.database import VERSIONS, Database
+from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
 from localpolicy.serving.log import Log
 from localpolicy.serving.records import Shown, is_made_with, new_id
@@ -252,35 +252,14 @@ def test_another_database_is_no_log(tmp_path):
         next(logged_requests(tmp_path / "none.db"))
 
 
-def test_a_log_of_a_newer_version_is_refused(log):
+@pytest.mark.parametrize("version", [5, 99])
+def test_a_log_of_another_version_is_refused(log, version):
     database = Database(log.address)
-    database.execute("UPDATE about SET value = '99' WHERE name = 'version'")
+    database.execute("UPDATE about SET value = ? WHERE name = 'version'", (str(version),))
     database.close()
-    with pytest.raises(DataError, match="version 99"):
-        Database(log.address)
-
-
-def test_a_log_from_before_versions_is_brought_up_to_date_with_its_open_rotation(address, tmp_path):
-    """Version 1 claimed by borders of time; a rotation that it began is finished with the same rows."""
-    with_tables = Database(address, create=True)
-    for table in ("requests", "filters", "shown", "feedback", "shadow", "rotations", "erasures", "about",
-                  "evidence", "evidence_answers", "erased", "withdrawn"):  # fmt: skip
-        with_tables.execute(f"DROP TABLE {table}")
-    for statement in filter(None, map(str.strip, VERSIONS[0].split(";"))):
-        with_tables.execute(statement)
-    for number, time in enumerate((START, START + HOUR, START + 3 * HOUR)):
-        with_tables.execute("INSERT INTO requests VALUES (?, ?, ?, '[]', '[1]', '[1.0]', 'abc', NULL, 'drawn', 0.0, "
-                            "'', 0, 1.0, '', '')", (f"r{number}", time, f"p{number}"))  # fmt: skip
-        with_tables.execute("INSERT INTO feedback VALUES (?, ?, '1', 'click', NULL, ?, 0)",
-                            (f"f{number}", f"r{number}", time))  # fmt: skip
-    for row in ((START, START - HOUR, "events-done.parquet", 1, "digest"),
-                (START + 2 * HOUR, START, "events-open.parquet", None, None)):  # fmt: skip
-        with_tables.execute("INSERT INTO rotations VALUES (?, ?, ?, ?, ?)", row)
-    with_tables.close()
-    first, second = rotate(address, out=tmp_path, upto=START + 9 * HOUR)
-    assert first.name == "events-open.parquet"
-    assert [pq.read_table(file)["sequence_id"].to_pylist() for file in (first, second)] == [["p0", "p1"], ["p2"]]
-    assert in_log(address, "feedback") == [] and len(in_files(tmp_path, FEEDBACK)) == 3
+    for create in (False, True):
+        with pytest.raises(DataError, match=f"version {version}"):
+            Database(log.address, create=create)
 
 
 LIMITED = """

@@ -41,7 +41,7 @@ def test_a_range_is_for_searching():
 def test_short_names_find_their_group():
     assert whole_key("beta") == "objective.beta"
     assert whole_key("width") == "model.width"
-    assert whole_key("train.warmup") == "train.warmup"
+    assert whole_key("train.patience") == "train.patience"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,6 @@ def test_short_names_find_their_group():
     [
         (["bta=1"], "did you mean 'beta'"),
         (["objective.bta=1"], "did you mean 'objective.beta'"),
-        (["warmup=1"], "objective.warmup, train.warmup"),
         (["beta"], "key=v1,v2"),
         (["beta="], "key=v1,v2"),
         (["beta=1,,2"], "empty value"),

@@ -419,7 +419,7 @@ def test_the_best_of_the_verdict_is_the_first_key_number():
 
 
 def test_arms_have_names_and_settings():
-    observed = "lpi_cb:improve=weighted:advantage=observed:beta=2"
+    observed = "lpi_cb_weighted:advantage=observed:beta=2"
     config = loop_config("bandit", objectives=("mle", "lpi_cb", observed), betas=(1.0, 0.1))
     assert [arm.name for arm in policies_of(config.objectives, config.betas)] == [
         "mle", "lpi_cb β=1", "lpi_cb β=0.1", "lpi_cb_weighted β=2 advantage=observed",

@@ -63,8 +63,7 @@ def study(tmp_path_factory):
         return lp.train(data, out=folder / name, config=config).folder
 
     mle = [train(f"mle-{seed}", "mle", seed) for seed in range(3)]
-    weighted = ("objective.improve=weighted", "objective.beta=0.2")
-    return {"data": data, "mle": mle, "lpi": train("lpi", "lpi_rl", 9, *weighted), "folder": folder}
+    return {"data": data, "mle": mle, "lpi": train("lpi", "lpi_rl_weighted", 9, "objective.beta=0.2"), "folder": folder}
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +75,10 @@ def shown(study):
         "compare": lp.compare([*mle, lpi], baselines=False),
         "gate": lp.gate(lpi, against=mle),
         "sweep": lp.sweep(
-            study["data"], "lpi_rl", over={"beta": [0.2]}, against=mle, out=study["folder"] / "sweep", processes=1,
-            config=lp.configure(changes=["model.width=8", "data.length=5", "train.device=cpu", "train.epochs=1",
-                                         "train.batch_size=32", "objective.name=lpi_rl", "objective.improve=weighted"]),
+            study["data"], "lpi_rl_weighted", over={"beta": [0.2]}, against=mle, out=study["folder"] / "sweep",
+            processes=1, config=lp.configure(changes=["model.width=8", "data.length=5", "train.device=cpu",
+                                                      "train.epochs=1", "train.batch_size=32",
+                                                      "objective.name=lpi_rl_weighted"]),
         ),
     }  # fmt: skip
 

@@ -126,7 +126,7 @@ def test_the_table_says_what_the_json_says(made):
     latex = main_table(table).latex()
     assert latex.count(r"\\") == 2 + 2 * 7 - 1  # a heading and two lines per policy
     page = tables_page(table3_tables(table), title="Table 3")
-    assert page.count("<table") == 3
+    assert page.count("<table") == 4
     assert "published" in page
 
 

@@ -123,6 +123,13 @@ def _run() -> None:
     except LocalPolicyError as error:
         LOG.error("%s", error)
         sys.exit(2)
+    except ModuleNotFoundError as error:
+        from localpolicy.serving.doctor import remedy
+
+        if (told := remedy(error.name)) is None:
+            raise  # not a package that we need
+        LOG.error("%s", told)
+        sys.exit(2)
     except OSError as error:
         if error.filename is None:
             raise  # not about a file of the user's

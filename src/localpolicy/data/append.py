@@ -85,8 +85,8 @@ def earlier_log(data: Prepared) -> SourceTable:
     path = data.path / LOG
     if LOG not in data.manifest["files"]:
         raise DataError(
-            f"{data.path} keeps no log ({LOG}), so nothing can be appended to it: it was prepared with --no-keep-log, "
-            "or by an earlier version. Prepare its log and the new one together."
+            f"{data.path} keeps no log ({LOG}), so nothing can be appended to it: it was prepared with --no-keep-log. "
+            "Prepare its log and the new one together."
         )
     names = tuple(parquet_schema(path).names)
     return SourceTable((path,), "parquet", {name: name for name in names}, names, label=str(data.path))

@@ -25,6 +25,9 @@ from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 
 OURS = ("index", "item_id", "count")
+ROWS = 1024  # of a Parquet file, read at once
+FREE, MOST_UNFOLDED = 1 << 26, 200  # bytes that any file may unfold to, and more for each byte of its own
+CODE = r"^\s*[+-]?0[0-9]"  # text of digits that is no number, as of zip codes: its zeros mean something
 log = logging.getLogger("localpolicy.data.prepare")
 
 
@@ -124,14 +127,7 @@ def _read(given: Any, is_id: Callable[[str], bool]) -> tuple[pa.Table, str]:
             raise DataError(f"{path} {what}: expected an item table, a CSV or Parquet file.")
         label = str(path)
         try:
-            if file_format(path) == "parquet":
-                table = pq.read_table(path)
-            else:
-                parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
-                names = pc_csv.open_csv(path, parse_options=parsing).schema.names
-                texts = pc_csv.ConvertOptions(column_types={name: pa.string() for name in names if is_id(name.strip())})
-                table = pc_csv.read_csv(path, parse_options=parsing, convert_options=texts)
-                table = table.rename_columns([name.strip() for name in table.column_names])
+            table = _read_parquet(path) if file_format(path) == "parquet" else _read_csv(path, is_id)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{path} cannot be read as an item table: {str(error)[:300]}") from None
         table = plain_table(table.to_reader())
@@ -140,6 +136,45 @@ def _read(given: Any, is_id: Callable[[str], bool]) -> tuple[pa.Table, str]:
     if not len(table):
         raise DataError(f"{label} has no rows: expected one per item.")
     return table, label
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    """The whole file, a few rows at a time, so that a small one which unfolds to gigabytes is refused on the way."""
+    size = path.stat().st_size
+    most, batches, unfolded = FREE + MOST_UNFOLDED * size, [], 0
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches(ROWS):
+            columns = [
+                each.dictionary_decode() if pa.types.is_dictionary(each.type) else each for each in batch.columns
+            ]
+            batch = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+            unfolded += batch.nbytes
+            if unfolded > most:
+                raise DataError(
+                    f"{path} has {size:,} bytes and unfolds to more than {most:,}: it repeats long values beyond "
+                    "reason. Leave out the column that does."
+                )
+            batches.append(batch)
+        return pa.Table.from_batches(batches) if batches else file.schema_arrow.empty_table()
+
+
+def _read_csv(path: Path, is_id: Callable[[str], bool]) -> pa.Table:
+    """The columns as their texts are: numbers where all of them are, but 01 is a code, and no number."""
+    parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
+    names = pc_csv.open_csv(path, parse_options=parsing).schema.names
+    texts = {name: pa.string() for name in names if is_id(name.strip())}
+    table = pc_csv.read_csv(path, parse_options=parsing, convert_options=pc_csv.ConvertOptions(column_types=texts))
+    numbers = [
+        field.name for field in table.schema if pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+    ]
+    if numbers:
+        kinds = dict.fromkeys(numbers, pa.string())
+        as_written = pc_csv.ConvertOptions(include_columns=numbers, column_types=kinds, strings_can_be_null=True)
+        written = pc_csv.read_csv(path, parse_options=parsing, convert_options=as_written)
+        for name in numbers:
+            if pc.any(pc.match_substring_regex(written[name], CODE)).as_py():
+                table = table.set_column(table.column_names.index(name), name, written[name])
+    return table.rename_columns([name.strip() for name in table.column_names])
 
 
 def known_ids(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -151,9 +186,14 @@ def ids_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     """A column of ids in the log's type. As in logs, 14.0 is 14, whether a text says so or a float; 007 is a text."""
     if pa.types.is_floating(values.type) and not pa.types.is_integer(kind):
         values = values.cast(pa.int64())
-    if pa.types.is_string(values.type) and pa.types.is_integer(kind):
-        values = pc.replace_substring_regex(values, "[.]0+$", "")
-    return values.cast(kind)
+    if not (pa.types.is_string(values.type) and pa.types.is_integer(kind)):
+        return values.cast(kind)
+    texts = pc.replace_substring_regex(values, "[.]0+$", "")
+    numbers = texts.cast(kind)
+    other = values.filter(pc.not_equal(numbers.cast(pa.string()), texts))
+    if len(other):
+        raise pa.ArrowInvalid(f"{other[0].as_py()!r} is a text, no number")
+    return numbers
 
 
 def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
@@ -164,11 +204,11 @@ def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
         raise DataError(f"{label}: {column.null_count:,} rows have no item id (first at row {row + 1}). Remove them.")
     try:
         ids = ids_as(column, pa.int64() if integer else pa.string())
-    except pa.ArrowInvalid:
+    except pa.ArrowInvalid as error:
         raise DataError(
             f"{label}: item ids are {'whole numbers' if integer else 'texts'} in the log and {column.type} here "
-            f"(such as {str(column[0].as_py())!r}): they cannot be matched. Is it the right column? "
-            "--item-columns COLUMN=id names another."
+            f"({str(error)[:200]}): they cannot be matched. Is it the right column? --item-columns COLUMN=id names "
+            "another."
         ) from None
     if len(distinct := pc.value_counts(ids)) < len(ids):
         twice = distinct.filter(pc.greater(distinct.field("counts"), 1))

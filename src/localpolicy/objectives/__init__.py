@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, SerializeAsAny, ValidationInfo
 from localpolicy import plugins
 from localpolicy.errors import ConfigError, nearest
 from localpolicy.objectives.importance import IPS, IPSPG
-from localpolicy.objectives.lpi import LPI, ClosedForm, LPIBandit
+from localpolicy.objectives.lpi import LPI, LPIBandit
 from localpolicy.objectives.lpi_weighted import LPIWeighted, LPIWeightedBandit
 from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective, RecordedObjective
@@ -60,11 +60,7 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
     values = {"name": given} if isinstance(given, str) else given
     if not isinstance(values, Mapping):
         raise ConfigError(f"objective: expected a name or a group of settings, got {given!r}.")
-    if recorded and "believe" in values:  # a finished run of the version before: what it was is known
-        values = {key: value for key, value in values.items() if key != "believe"} | {
-            "calibrate_critic": not values["believe"]
-        }
-    values = _in_todays_words(_of_one_form(values), recorded=recorded)
+    values = _in_todays_words(values, recorded=recorded)
     name = str(values.get("name", DEFAULT))
     cls = None if recorded and values.get("baseline") == "expectile" else find(name)
     if cls is None and recorded:
@@ -78,34 +74,6 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
     objective = cls.parse(values, prefix="objective.")
     _refuse_unread(objective)
     return objective
-
-
-def _of_one_form(values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Settings of a version in which `improve` chose the form of one class, as those of the form's own class.
-
-    Runs of that version record the other form's settings at their defaults.
-    """
-    name, form = str(values.get("name", DEFAULT)), values.get("improve", "closed")
-    closed = OBJECTIVES.get(name)
-    if closed is None or not issubclass(closed, ClosedForm):
-        return values
-    if form not in ("closed", "weighted"):
-        raise ConfigError(
-            f"objective.improve: no form '{form}'. {name} is the closed form, {name}_weighted the paper's: leave "
-            "improve out."
-        )
-    weighted = OBJECTIVES[f"{name}_weighted"]
-    own, other = (closed, weighted) if form == "closed" else (weighted, closed)
-    unread = {key: field.default for key, field in other.model_fields.items() if key not in own.model_fields}
-    unread |= {"target": "expected"} if form == "closed" else {}  # which the closed form's always is
-    kept = {
-        key: value
-        for key, value in values.items()
-        if key != "improve"
-        and not (value is None and ("improve" in values or key in unread))
-        and not (key in unread and value == unread[key])
-    }
-    return {**kept, "name": own.name}
 
 
 def _in_todays_words(values: Mapping[str, Any], *, recorded: bool) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.report.contents import Claim
 from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
-from localpolicy.study.paper_recipe import EVENTS, LABELS, METRICS, OURS, POLICIES, SELECT, TUNED
+from localpolicy.study.paper_recipe import EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
 from localpolicy.study.paper_tables import DIALLED, PaperTable, label_of
 from localpolicy.study.settings import NO_POINT
 
@@ -30,12 +30,14 @@ OUR_PAIRS = (
 )
 # Who outperforms whom, as the paper says: all of the first each of the second.
 ABOVE = ((tuple(TUNED), ("mle", "reward_weighted")), (("lpi_rl",), ("sqn", "sac")))
+RIVALS = ("mle", "sqn", "sac")  # of observed weights: above them in purchases, and in clicks no lower
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
 
 def table3_tables(table: PaperTable) -> list[Table]:
     """The paper's table, whether its ordering holds, what our rows add, and how the points were chosen."""
-    return [main_table(table), claims(table), *([our_gains(table)] if table.ours else []), choices(table)]
+    beside = [*([our_gains(table)] if table.ours else []), *([frontier(table)] if len(table.frontier) > 1 else [])]
+    return [main_table(table), claims(table), *beside, choices(table)]
 
 
 def main_table(table: PaperTable) -> Table:
@@ -145,12 +147,30 @@ def claims(table: PaperTable) -> Table:
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
+def frontier(table: PaperTable) -> Table:
+    """What each policy gains in purchases and loses in clicks: one number hides it."""
+    rows: list[list[str | Cell]] = [
+        [
+            each.name,
+            *(f"{_around(test)}{test.stars}" for test in each.gains.values()),
+            "yes" if not each.beaten_by else f"no: {each.beaten_by[0]}",
+        ]
+        for each in table.frontier
+    ]
+    note = (
+        "Test split, differences from μ̂ of the same seeds; 95 % intervals, clustered by sequence. Stars: paired "
+        "t-test. Both are Holm-corrected over the table. On the frontier: no other policy is as large in both."
+    )
+    heads = ["policy", "purchase nDCG@20", "click nDCG@20", "on the frontier"]
+    return Table(f"Purchases against clicks: {table.data.name}", heads, rows, note)
+
+
 def choices(table: PaperTable) -> Table:
     """The validation figure at each point of the grids. The true J is shown, but did not choose."""
     truth, rows = _truth_known(table), list[list[str | Cell]]()
     points = [(row, tried) for row in table.rows for tried in row.grid]
     for row, tried in points:
-        head, (arm,), chosen = [POLICIES[row.key], tried.name or NOTHING], tried.seeds, tried.point == row.point
+        head, (arm,), chosen = [LABELS[row.key], tried.name or NOTHING], tried.seeds, tried.point == row.point
         if arm.failed:
             rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
             continue
@@ -187,8 +207,12 @@ def references_of(table: PaperTable) -> list[str]:
 
 def findings(table: PaperTable) -> list[Claim]:
     """The claims of section 4.2, in its order."""
-    tests = table.differences([pair for sides in ABOVE for pair in product(*sides)], SEEN)
-    return [*(_all_above(tests, *sides) for sides in ABOVE), *_of_all_policies(table), _above_noise(table)]
+    observed = [key for key in OBSERVED if table.row(key) is not None]
+    sides = [*ABOVE, *(((key,), RIVALS) for key in observed)]
+    tests = table.differences([pair for each in sides for pair in product(*each)], SEEN)
+    theirs = [_all_above(tests, *each) for each in ABOVE]
+    ours = [claim for key in observed for claim in _without_a_price(tests, key)]
+    return [*theirs, *_of_all_policies(table), _above_noise(table), *ours]
 
 
 def _all_above(all_tests: Mapping[tuple[str, str, str], Paired], upper: Sequence[str], lower: Sequence[str]) -> Claim:
@@ -210,6 +234,25 @@ def _all_above(all_tests: Mapping[tuple[str, str, str], Paired], upper: Sequence
     return Claim(*about, holds, claim, because)
 
 
+def _without_a_price(tests: Mapping[tuple[str, str, str], Paired], key: str) -> list[Claim]:
+    """More purchases ranked high than by any rival, and clicks no lower than by any."""
+    purchase, click = SEEN
+    claims = []
+    for name, wanted, rule in ((purchase, 1, f"every difference above 0: {TESTED}"), (click, 0, "no mean below 0")):
+        known = {low: tests[key, low, name] for low in RIVALS if (key, low, name) in tests}
+        word = "is above" if wanted else "is not below"
+        claim = f"{LABELS[key]} {word} {_names(RIVALS)} in {name.replace('.', ' ')}"
+        if len(known) < len(RIVALS):
+            claims.append(Claim(name, rule, None, claim, "not all of them are trained"))
+            continue
+        least, test = min(known.items(), key=lambda pair: pair[1].difference)
+        signs = [each.sign for each in known.values()]
+        holds = min(signs) == 1 if wanted else test.difference >= 0
+        verdict = True if holds else False if min(signs) < 0 else None
+        claims.append(Claim(name, rule, verdict, claim, f"least: - {LABELS[least]} {_around(test)}{test.stars}"))
+    return claims
+
+
 def _around(test: Paired) -> str:
     """The difference with its interval, which is corrected as its stars are."""
     return interval_text(Interval(test.difference, test.low, test.high), 4, signed=True)
@@ -219,7 +262,7 @@ def _of_all_policies(table: PaperTable) -> list[Claim]:
     most = "every column", "the larger mean, in more than half"
     worst = "every column and JS", "the smallest, the largest"
     said = "LPI has the largest figure in most columns", "IPS-PG has the lowest figures and the largest JS"
-    if len(table.rows) < len(POLICIES):
+    if not POLICIES.keys() <= {row.key for row in table.rows}:
         unknown = "not all policies are trained"
         return [Claim(*about, None, claim, unknown) for about, claim in zip((most, worst), said, strict=True)]
     won, many = [lead for lead in table.leads.values() if lead.best == POLICIES["lpi_rl"]], len(METRICS)
@@ -247,4 +290,4 @@ def _above_noise(table: PaperTable) -> Claim:
 
 
 def _names(objectives: Sequence[str]) -> str:
-    return ", ".join(POLICIES[name] for name in objectives)
+    return ", ".join(LABELS[name] for name in objectives)

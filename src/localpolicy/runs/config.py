@@ -39,12 +39,7 @@ class TrainConfig(Settings):
         0.999, ge=0, lt=1, description="what is validated and kept is a running average of the weights with this share "
         "of the old at each step (Polyak and Juditsky 1992); 0: the weights themselves"
     )  # fmt: skip
-    value_decay: float = Field(
-        1e-2, ge=0, description="decoupled weight decay of the value head: 1/β amplifies its noise"
-    )
     gradient_clip: float | None = Field(None, gt=0, description="largest norm of the gradient")
-    warmup: int = Field(0, ge=0, description="steps over which the learning rate rises from 0")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="learning rate after the warm-up")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="decides weights, data order, dropout and coins")
     device: str = Field("auto", description="cpu, cuda or auto")
     choose_on: Literal["all", "half"] = Field(
@@ -211,12 +206,6 @@ def option_key(name: str) -> str:
 
 def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:
     """`width` -> `model.width`, where one group alone has such a key; a typo names the nearest."""
-    if name.rpartition(".")[2] == "improve":
-        raise ConfigError(
-            f"{said}: the forms of LPI are objectives of their own, lpi_cb and lpi_rl the closed one, lpi_cb_weighted "
-            "and lpi_rl_weighted the paper's (lp.LPIBandit, lp.LPI, lp.LPIWeightedBandit, lp.LPIWeighted). Leave "
-            "improve out."
-        )
     known = setting_fields(objective)
     matching = [key for key in known if name in (key, key.partition(".")[2])]
     if len(matching) != 1:

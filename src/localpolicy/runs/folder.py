@@ -179,7 +179,7 @@ class RunFolder:
         return list(digests)
 
     def _digests(self) -> dict[str, str]:
-        """By name, as they were when training ended. A run of an earlier version knows that of its weights alone."""
+        """By name, as they were when training ended."""
         manifest = self.manifest  # refuses a run that is not finished
         recorded = manifest.get("files", {})
         if not isinstance(recorded, dict):

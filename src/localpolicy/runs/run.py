@@ -158,9 +158,7 @@ class Run(RunFolder, Result):
         weights = "last.safetensors" if last else "policy.safetensors"
         if likeliest and self.kept_by not in BY_LIKELIHOOD:
             if "sha256" not in manifest.get("likeliest", {}):
-                raise RunError(
-                    f"{self.folder} kept no weights by likelihood (an older version trained it). Train again."
-                )
+                raise RunError(f"{self.folder} kept no weights by likelihood. Train again.")
             weights = LIKELIEST
         self.refuse_altered(weights, "policy.json", "items.parquet")
         return Policy.load(self.folder, beta=beta, weights=weights, backbone=backbone, shard=shard)

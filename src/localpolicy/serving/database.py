@@ -33,52 +33,34 @@ ALIVE: dict[str, Any] = {
 CREATING, WRITING, MOVING = 8471, 8472, 8473  # PostgreSQL's advisory locks, by number
 MOVER = ".moving"  # ends the name of the file that a rotation or erasure of a SQLite log has locked
 
-# What each version of the log added to the one before it. A log is brought up to date when it is opened.
-VERSIONS = (
-    """
-CREATE TABLE IF NOT EXISTS requests (
+VERSION = 7  # of the tables; a log of another one is refused
+# `rotation` is the number of the rotation that moves a row, and `rotations.answers` what became of the answers that it
+# moved, as JSON; `evidence` is what a rollout needs of lists that were rotated; `arrived` says when a report came;
+# `withdrawn` are lists that nobody was given; `erased` has the digests of lists of persons who were erased: what still
+# comes back for them is not stored.
+TABLES = """
+CREATE TABLE requests (
     id TEXT PRIMARY KEY, time BIGINT NOT NULL, person TEXT, history TEXT NOT NULL, items TEXT NOT NULL,
     propensities TEXT NOT NULL, policy TEXT NOT NULL, beta DOUBLE PRECISION, mode TEXT NOT NULL,
     floor DOUBLE PRECISION NOT NULL, filter TEXT NOT NULL, deferred INTEGER NOT NULL, share DOUBLE PRECISION NOT NULL,
-    arm TEXT NOT NULL, stage TEXT NOT NULL);
-CREATE INDEX IF NOT EXISTS requests_by_time ON requests (time);
-CREATE INDEX IF NOT EXISTS requests_by_person ON requests (person);
-CREATE TABLE IF NOT EXISTS filters (digest TEXT PRIMARY KEY, content TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS shown (request TEXT PRIMARY KEY, places INTEGER NOT NULL, time BIGINT NOT NULL);
-CREATE TABLE IF NOT EXISTS feedback (
-    id TEXT PRIMARY KEY, request TEXT NOT NULL, item TEXT NOT NULL, event TEXT NOT NULL, reward DOUBLE PRECISION,
-    time BIGINT NOT NULL, late INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS feedback_by_request ON feedback (request);
-CREATE TABLE IF NOT EXISTS shadow (request TEXT PRIMARY KEY, policy TEXT NOT NULL, failed INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS persons (person TEXT PRIMARY KEY);
-CREATE TABLE IF NOT EXISTS rotations (
-    upto BIGINT PRIMARY KEY, since BIGINT NOT NULL, file TEXT NOT NULL, rows BIGINT, sha256 TEXT);
-CREATE TABLE IF NOT EXISTS erasures (id TEXT PRIMARY KEY, time BIGINT NOT NULL, content TEXT NOT NULL);
-""",
-    # Rows are claimed by the number of the rotation that moves them.
-    """
-ALTER TABLE requests ADD COLUMN rotation BIGINT;
-ALTER TABLE feedback ADD COLUMN rotation BIGINT;
+    arm TEXT NOT NULL, stage TEXT NOT NULL, rotation BIGINT, rollout TEXT NOT NULL DEFAULT '');
+CREATE INDEX requests_by_time ON requests (time);
+CREATE INDEX requests_by_person ON requests (person);
 CREATE INDEX requests_by_rotation ON requests (rotation) WHERE rotation IS NOT NULL;
-CREATE INDEX feedback_by_rotation ON feedback (rotation) WHERE rotation IS NOT NULL;
-ALTER TABLE rotations RENAME TO rotations_by_time;
-CREATE TABLE rotations (
-    number BIGINT PRIMARY KEY, upto BIGINT NOT NULL, file TEXT NOT NULL, rows BIGINT, sha256 TEXT);
-INSERT INTO rotations SELECT ROW_NUMBER() OVER (ORDER BY upto), upto, file, rows, sha256 FROM rotations_by_time;
-UPDATE requests SET rotation = (
-    SELECT n.number FROM rotations n JOIN rotations_by_time o ON o.upto = n.upto
-    WHERE n.sha256 IS NULL AND requests.time >= o.since AND requests.time < o.upto);
-UPDATE feedback SET rotation = (SELECT r.rotation FROM requests r WHERE r.id = feedback.request) WHERE late = 0;
-DROP TABLE rotations_by_time;
-CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-""",
-    # Lists belong to a rollout, and what it needs of them survives rotations. Reports say when they arrived.
-    """
-ALTER TABLE requests ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
-ALTER TABLE shadow ADD COLUMN rollout TEXT NOT NULL DEFAULT '';
-ALTER TABLE shown ADD COLUMN arrived BIGINT;
-ALTER TABLE feedback ADD COLUMN arrived BIGINT;
 CREATE INDEX requests_by_rollout ON requests (rollout) WHERE rollout <> '';
+CREATE TABLE filters (digest TEXT PRIMARY KEY, content TEXT NOT NULL);
+CREATE TABLE shown (request TEXT PRIMARY KEY, places INTEGER NOT NULL, time BIGINT NOT NULL, arrived BIGINT);
+CREATE TABLE feedback (
+    id TEXT PRIMARY KEY, request TEXT NOT NULL, item TEXT NOT NULL, event TEXT NOT NULL, reward DOUBLE PRECISION,
+    time BIGINT NOT NULL, late INTEGER NOT NULL, rotation BIGINT, arrived BIGINT);
+CREATE INDEX feedback_by_request ON feedback (request);
+CREATE INDEX feedback_by_rotation ON feedback (rotation) WHERE rotation IS NOT NULL;
+CREATE TABLE shadow (
+    request TEXT PRIMARY KEY, policy TEXT NOT NULL, failed INTEGER NOT NULL, rollout TEXT NOT NULL DEFAULT '');
+CREATE TABLE rotations (
+    number BIGINT PRIMARY KEY, upto BIGINT NOT NULL, file TEXT NOT NULL, rows BIGINT, sha256 TEXT, answers TEXT);
+CREATE TABLE erasures (id TEXT PRIMARY KEY, time BIGINT NOT NULL, content TEXT NOT NULL);
+CREATE TABLE erased (digest TEXT PRIMARY KEY);
 CREATE TABLE evidence (
     request TEXT PRIMARY KEY, rollout TEXT NOT NULL, time BIGINT NOT NULL, person TEXT, arm TEXT NOT NULL,
     stage TEXT NOT NULL, policy TEXT NOT NULL, mode TEXT NOT NULL, items TEXT NOT NULL, seen BIGINT);
@@ -87,25 +69,9 @@ CREATE TABLE evidence_answers (
     id TEXT PRIMARY KEY, request TEXT NOT NULL, item TEXT NOT NULL, event TEXT NOT NULL, reward DOUBLE PRECISION,
     time BIGINT NOT NULL, arrived BIGINT);
 CREATE INDEX evidence_answers_by_request ON evidence_answers (request);
-""",
-    # What the rotated rows hold of a person: later histories bring what is not among it.
-    """
-ALTER TABLE persons ADD COLUMN items TEXT;
-""",
-    # A rotated file needs no other: nothing of earlier ones is kept for it.
-    """
-DROP TABLE persons;
-""",
-    # Lists of persons who were erased, by the digests of their ids: what still comes back for them is not stored.
-    """
-CREATE TABLE erased (digest TEXT PRIMARY KEY);
-""",
-    # Lists that nobody was given, and what became of the answers that a rotation moved, as JSON.
-    """
 CREATE TABLE withdrawn (request TEXT PRIMARY KEY, time BIGINT NOT NULL);
-ALTER TABLE rotations ADD COLUMN answers TEXT;
-""",
-)
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)
+"""
 
 
 def without_password(address: str) -> str:
@@ -126,7 +92,7 @@ class Database:
         self._create = create
         self._connection: Any = self._connect()
         try:
-            self._bring_up_to_date()
+            self._create_tables()
         except BaseException:
             self.close()
             raise
@@ -155,31 +121,30 @@ class Database:
             raise self._problem(error, f"{path} cannot be opened as a log") from None
         return connection
 
-    def _bring_up_to_date(self) -> None:
+    def _create_tables(self) -> None:
+        """Where there are none, and they may be made; raise where what lies there is no log of this version."""
         with self.told():
-            if self._version() == len(VERSIONS):
+            if self._version() == VERSION:
                 return
             with self.transaction():
                 if self.postgres:  # several servers that start at once would create the same table twice
                     self.execute("SELECT pg_advisory_xact_lock(?)", (CREATING,))
                 found = self._version()
-                if found == 0 and not self._create:
+                if found == VERSION:
+                    return
+                if found is None and not self._create:
                     raise DataError(f"{self.name} holds no log; expected one that 'lpi serve' wrote.")
-                if found > len(VERSIONS):
-                    raise DataError(f"{self.name} is a log of version {found}, written by a newer localpolicy; this "
-                                    f"one knows {len(VERSIONS)}. Upgrade this one.")  # fmt: skip
-                for version in VERSIONS[found:]:
-                    for statement in filter(None, map(str.strip, version.split(";"))):
-                        self.execute(statement)
-                self.execute("INSERT INTO about VALUES ('key', ?) ON CONFLICT DO NOTHING", (secrets.token_hex(16),))
-                self.execute("INSERT INTO about VALUES ('version', ?) ON CONFLICT (name) DO UPDATE SET "
-                             "value = excluded.value", (str(len(VERSIONS)),))  # fmt: skip
+                if found is not None:
+                    raise DataError(f"{self.name} is a log of version {found}, and this localpolicy knows {VERSION}: "
+                                    "use the one that wrote it.")  # fmt: skip
+                for statement in filter(None, map(str.strip, TABLES.split(";"))):
+                    self.execute(statement)
+                self.execute("INSERT INTO about VALUES ('key', ?)", (secrets.token_hex(16),))
+                self.execute("INSERT INTO about VALUES ('version', ?)", (str(VERSION),))
 
-    def _version(self) -> int:
-        """0: nothing is there; 1: a log from before versions were written down."""
-        if self._has("about"):
-            return int(self.about("version"))
-        return int(self._has("requests"))
+    def _version(self) -> int | None:
+        """None where nothing is there."""
+        return int(self.about("version")) if self._has("about") else None
 
     def _has(self, table: str) -> bool:
         if self.postgres:

@@ -35,6 +35,17 @@ EXTRAS = {  # those for users, as pyproject.toml has them
 }
 
 
+def remedy(module: str | None) -> str | None:
+    """What to install where a module is not there, of a package of ours; None of any other module."""
+    package = {"yaml": "pyyaml", "sklearn": "scikit-learn", "opentelemetry": "opentelemetry-sdk"}.get(
+        name := (module or "").partition(".")[0], name.replace("_", "-")
+    )
+    if package in REQUIRED:
+        return f"this needs {name}, which an installation that only serves leaves out: pip install localpolicy."
+    extra = next((extra for extra, packages in EXTRAS.items() if package in packages), None)
+    return None if extra is None else f"this needs {name}: pip install 'localpolicy[{extra}]'."
+
+
 def _found(package: str) -> str | None:
     try:
         return version(package)

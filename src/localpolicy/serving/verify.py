@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
-from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 from localpolicy.serving.exports import read_export
 
@@ -26,6 +24,10 @@ def verify(folder: Path | str) -> list[str]:
         )
     content = read_json(folder / "manifest.json")
     if isinstance(content, dict) and "counts" in content:
+        from localpolicy.data.store import Prepared  # an export is verified where there is neither pyarrow nor torch
+
         Prepared(folder).verify()
         return sorted(content["files"])
+    from localpolicy.runs.run import Run
+
     return sorted(Run(folder).verify())

@@ -50,7 +50,7 @@ def policies_of(objectives: Sequence[str], betas: Sequence[float]) -> list[Polic
         settings = named.with_changes([f"objective.{pair}" for pair in pairs]).objective
         given = settings.model_dump(exclude_unset=True)
         free = "beta" in type(settings).model_fields and "beta" not in given
-        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith(("beta=", "improve=")))
+        rest = "".join(f" {pair}" for pair in pairs if not pair.startswith("beta="))
         for beta in betas or (None,) if free else (given.get("beta"),):
             said = "" if beta is None else f" β={beta:g}"
             arms.append(PolicySpec(f"{settings.name}{said}{rest}", given if beta is None else {**given, "beta": beta}))

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from localpolicy.measure.estimate import Estimate, as_json, finite
+from localpolicy.measure.frontier import Exchange, exchanges
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.study.arms import Arm, Study
@@ -29,6 +30,7 @@ from localpolicy.study.paper_recipe import (
     EVENTS,
     LABELS,
     METRICS,
+    OBSERVED,
     SYMBOLS,
     TUNED,
     Published,
@@ -94,6 +96,23 @@ class PaperTable:
         }
         return paired_family(values)
 
+    @cached_property
+    def frontier(self) -> list[Exchange]:
+        """Purchases against clicks, what each policy has gained over μ̂: rivals as points, observed weights at every β.
+
+        Where a point of a grid has one seed, it is compared with μ̂ of that seed.
+        """
+        base = self.row("mle")
+        if base is None or self.over:
+            return []
+        points = list[Pooled]()
+        for row in self.rows:
+            curve = row.grid if row.key in OBSERVED else [row]
+            every = [row if tried.point == row.point else replace(tried, name=row.name) for tried in curve]
+            points += [replace(tried, name=label_of(tried), seeds=tried.good) for tried in every if row is not base]
+        pairs = [_of_one_seed(point, base) for point in points]
+        return exchanges([(point, there) for point, there in pairs if point.seeds], DIALLED[:2])
+
     def breakdown(self, event: str) -> list[Bucket]:
         """Sequence-level nDCG@20 of SQN, SAC and LPI by number of events."""
         shown = [row for row in self.rows if row.key in TUNED]
@@ -130,6 +149,7 @@ class PaperTable:
                 }
                 for policy, printed in self.published.items()
             },
+            "frontier": as_json(self.frontier) if self._ranked else [],
             "breakdown": {event: as_json(self.breakdown(event)) for event in EVENTS} if self._ranked else {},
             "imputation": self.quality,
             # Every μ̂ that a row was measured against, by its weights: more than two where one was trained again.
@@ -137,6 +157,13 @@ class PaperTable:
             "missing": self.missing,
             "failed": self.failed,
         }
+
+
+def _of_one_seed(row: Pooled, base: Pooled) -> tuple[Pooled, Pooled]:
+    """Both at the seeds that both have."""
+    shared = {seed.seed for seed in row.seeds} & {seed.seed for seed in base.seeds}
+    alike = [replace(each, seeds=[seed for seed in each.seeds if seed.seed in shared]) for each in (row, base)]
+    return alike[0], alike[1]
 
 
 def label_of(row: Pooled) -> str:

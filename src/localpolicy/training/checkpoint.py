@@ -50,6 +50,10 @@ class Progress(NamedTuple):
     stale: int = 0  # validations since the best one
     began: dict[str, Any] | None = None  # the older run whose weights it started from
 
+    def due(self, every: int | None) -> bool:
+        """Whether its step is a multiple of `every`."""
+        return every is not None and self.step % every == 0
+
     def judged(self, value: float, logp: float | None, *, epoch: int) -> Progress:
         """After a validation: the best by the rule (`value`) and by held-out likelihood so far, the first of equals."""
         better = self.best is None or value > self.best

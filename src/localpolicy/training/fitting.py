@@ -128,6 +128,7 @@ class Fitting:
     def _stage(self, name: str, objective: Objective, *, dropout: float | None = None, **train: Any) -> Run:
         self.run.folder.mkdir(parents=True, exist_ok=True)
         if self.ranks.leads:
+            self._refuse_other_objective()
             self.run.write_config(self.config)
         changes = {
             "objective": resolved_by(objective, self.data),
@@ -149,6 +150,15 @@ class Fitting:
     def _trained(self, run: Run, config: Config, backbone: nn.Module | None, held_out: Windows | None = None) -> Run:
         trainer = Trainer.start(self.data, run, config, ranks=self.ranks, backbone=backbone, held_out=held_out)
         return trainer.train(resume=self.resume, older=self.older)
+
+    def _refuse_other_objective(self) -> None:
+        """A run that was begun with another objective has checkpoints that no stage looks at: they would be lost."""
+        begun = self.run.config.objective.name if self.resume and self.run.started else self.config.objective.name
+        if begun != self.config.objective.name:
+            raise RunError(
+                f"{self.run.folder} was begun with the objective {begun}; it cannot go on with "
+                f"{self.config.objective.name}. Name its own settings again, or choose another folder."
+            )
 
     def _refuse_other(self, run: Run, config: Config) -> None:
         """A stage that is done must be one of this very run."""

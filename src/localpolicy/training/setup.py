@@ -37,7 +37,7 @@ from localpolicy.training.selection import rule
 # Decay bounds a weight by its inverse, and that of gains bounds probabilities: without it sparse logs are overfitted,
 # with all of it predictable logs are not learnt (docs/results/defaults.md).
 OF_VECTORS = 0.4
-OF_FEATURES = 1.0  # of W: what many items share is learnt from more
+OF_VALUE = 1e-2  # of the value head, itself: 1/β amplifies its noise
 
 
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
@@ -211,13 +211,12 @@ def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> t
         for vectors in (False, True):
             chosen = [parameter for parameter in members if (parameter.ndim < 2) == vectors]
             rate: float | torch.Tensor = train.learning_rate * step
-            if network.embedding.is_cuda:  # on the device, where a captured step reads what it is now
+            if network.embedding.is_cuda:  # on the device, where a captured step reads it
                 rate = torch.tensor(rate, device=device)
             decay = train.weight_decay * (OF_VECTORS if vectors else 1.0)
-            decay = train.value_decay if prefix == "heads.value." else decay
-            decay *= OF_FEATURES if prefix == "features." else 1.0
+            decay = OF_VALUE if prefix == "heads.value." else decay
             # A step shrinks weights by rate · decay: by the same share, whatever the unit of rewards, and so of steps.
-            groups += [{"params": chosen, "weight_decay": decay / step, "lr": rate, "unit": step}] if chosen else []
+            groups += [{"params": chosen, "weight_decay": decay / step, "lr": rate}] if chosen else []
     if network.embedding.is_cuda and fused.missing() is None:
         return TableAdamW(groups, capturable=True)
     return torch.optim.AdamW(groups, fused=True, capturable=network.embedding.is_cuda)

@@ -20,7 +20,6 @@ from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_terms
 from localpolicy.training.gradients import clip, sum_copies
-from localpolicy.training.schedule import learning_rate_factor
 from localpolicy.types import Batch, Terms
 
 
@@ -34,22 +33,14 @@ class Step:
     config: TrainConfig
     ranks: Ranks
 
-    def begin(self, number: int, *, steps: int) -> bool:
-        """Seed the generators, and set the learning rate of step `number` of `steps`; gives the step's coin."""
+    def begin(self, number: int) -> bool:
+        """Seed the generators; gives the step's coin."""
         config, ranks = self.config, self.ranks
         seed = config.seed * 1_000_003 + number + 1
         seed_generators(seed, config.device)
         coin = torch.rand(()).item() < 0.5  # the same on all ranks
         if ranks.rank:
             seed_generators(seed * 1_000_033 + ranks.rank, config.device)
-        factor = learning_rate_factor(config, number, steps=steps)
-        for group in self.optimiser.param_groups:
-            rate = config.learning_rate * factor * group["unit"]
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = rate
-            elif group.get("rate") != rate:  # filling it is a launch of its own
-                group["lr"].fill_(rate)
-                group["rate"] = rate
         return coin
 
     def __call__(

@@ -43,7 +43,6 @@ from localpolicy.training.finite import refuse_broken_sums
 from localpolicy.training.keeping import Keeping
 from localpolicy.training.logging_policy import logging_facts, origin_of
 from localpolicy.training.manifest import manifest_of
-from localpolicy.training.schedule import due
 from localpolicy.training.selection import choosing, imitation, selection_score
 from localpolicy.training.setup import build_losses, build_optimiser, build_reader, shard_of
 from localpolicy.training.step import Step
@@ -175,14 +174,14 @@ class Trainer:
             (stop,) = ranks.summed(asked())
             # At the epoch's end there is a validation anyway.
             late = self._late(done)
-            validates = (late or due(config.validate_every, done.step)) and done.batch < self.batches
-            if stop or validates or due(CHECK_EVERY, done.step) or due(config.checkpoint_every, done.step):
+            validates = (late or done.due(config.validate_every)) and done.batch < self.batches
+            if stop or validates or done.due(CHECK_EVERY) or done.due(config.checkpoint_every):
                 refuse_broken_sums(log, checked, done.step)  # captured steps do not check for themselves
                 checked = done.step
             if validates:
                 done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
                 self.network.train()
-            if stop or (validates and self.keeping.due) or due(config.checkpoint_every, done.step):
+            if stop or (validates and self.keeping.due) or done.due(config.checkpoint_every):
                 self.keeping.save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
@@ -259,7 +258,7 @@ class Trainer:
         self, batch: Batch | Planned, number: int, *, positions: float | None = None, log: EpochLog | None = None
     ) -> None:
         """One optimiser step, replayed where it may be. `positions` counts those of all ranks."""
-        coin = self.one_step.begin(number, steps=self.batches * self.config.train.epochs)
+        coin = self.one_step.begin(number)
         if isinstance(batch, Planned):
             assert self.captured is not None
             self.captured.step(batch, number, coin)

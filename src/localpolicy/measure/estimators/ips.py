@@ -44,8 +44,8 @@ class ClippedIPS(Estimator):
         """
         values, intervals = self.values(log), {}
         if largest_reward is not None and log.reward.min() >= 0:
-            reach = self.cap * largest_reward * (int(log.places.max(initial=0)) + 1)
-            found = empirical_bernstein(values, log.clusters, bounds=(0.0, reach))
+            most = largest_reward * (int(log.places.max(initial=0)) + 1)  # that any policy can earn
+            found = empirical_bernstein(values, log.clusters, bounds=(0.0, self.cap * most))
             whole = (log.weight <= self.cap).all()
-            intervals["empirical Bernstein"] = found if whole else found._replace(high=math.inf)
+            intervals["empirical Bernstein"] = found._replace(high=min(found.high, most) if whole else math.inf)
         return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)

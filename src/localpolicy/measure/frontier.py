@@ -1,0 +1,55 @@
+"""What a policy gains in one figure and loses in another: differences from a base, and which policies no other beats.
+
+One number hides it: a policy that ranks purchases higher may rank clicks lower, and a sum of both says which only of
+whoever chose the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localpolicy.measure.estimate import as_json
+from localpolicy.measure.significance import Paired, Valued, paired_family
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """What one policy has gained and lost against the base."""
+
+    name: str
+    gains: dict[str, Paired]  # by figure; the tests of all policies and figures are read together
+    beaten_by: list[str]  # policies whose means are no smaller in any figure, and larger in one; none: on the frontier
+
+    def to_dict(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {key: as_json(value) for key, value in vars(self).items()}
+
+
+def exchanges(pairs: Iterable[tuple[Valued, Valued]], figures: Sequence[str]) -> list[Exchange]:
+    """Each policy against its base on the same positions, figure by figure."""
+    every = list(pairs)
+    tests = paired_family(
+        {
+            (place, name): (policy.values(name)[0], *base.values(name))
+            for place, (policy, base) in enumerate(every)
+            for name in figures
+        }
+    )
+    gains = [{name: tests[place, name] for name in figures} for place in range(len(every))]
+    means = [tuple(each[name].difference for name in figures) for each in gains]
+    return [
+        Exchange(policy.name, each, [every[other][0].name for other in beaten_by(means, place)])
+        for place, ((policy, _), each) in enumerate(zip(every, gains, strict=True))
+    ]
+
+
+def beaten_by(points: Sequence[Sequence[float]], place: int) -> list[int]:
+    """The points that are no smaller than this one in any coordinate, and larger in one."""
+    here = points[place]
+    return [
+        other
+        for other, there in enumerate(points)
+        if all(a >= b for a, b in zip(there, here, strict=True)) and tuple(there) != tuple(here)
+    ]
