@@ -21,9 +21,10 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.value import value_of_scores
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import HALF, Contents, StageCurve
-from localpolicy.report.page import asset, policies_table, report_page
+from localpolicy.report.page import policies_table, report_page
 from localpolicy.report.table import Cell, Column
 from localpolicy.report.tables import comparison_table, off_policy_table, policy_table, ranking_table
+from localpolicy.report.templates import asset
 
 METRIC = "click.nDCG@20"
 

@@ -33,8 +33,7 @@ the arrays, so it takes milliseconds whatever the size; `verify` reads everythin
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -49,7 +48,8 @@ from localpolicy.data.item_filters import FOLDER as FILTERS
 from localpolicy.data.item_filters import StoredFilters, open_filters
 from localpolicy.data.manifest import read_manifest
 from localpolicy.data.places import Places, examination
-from localpolicy.data.table import events_table
+from localpolicy.data.split import Split as Split
+from localpolicy.data.split import events_table
 from localpolicy.errors import DataError, nearest
 from localpolicy.limits import CONTEXT as CONTEXT
 from localpolicy.limits import NO_ANSWER as NO_ANSWER
@@ -80,58 +80,6 @@ LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves 
 def whole_splits(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The splits that hold every event once; with split=last the test split repeats what the others hold."""
     return SPLITS[2:] if settings.get("split") == "last" else SPLITS
-
-
-@dataclass(frozen=True)
-class Split:
-    """One split: `offsets` [S+1] and flat arrays [E]."""
-
-    name: str
-    offsets: np.ndarray
-    arrays: dict[str, np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        """The arrays of one sequence."""
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)} in split '{self.name}'")
-        index %= len(self)
-        start, stop = self.offsets[index], self.offsets[index + 1]
-        return {name: array[start:stop] for name, array in self.arrays.items()}
-
-    def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        return (self[index] for index in range(len(self)))
-
-    @cached_property
-    def histories(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each history begins, with the end of the last, [H + 1]; and whose it is, [H]."""
-        sequence = np.arange(len(self))
-        if "anew" not in self.arrays:
-            return np.asarray(self.offsets), sequence
-        starts = np.union1d(self.offsets[:-1], np.flatnonzero(self.arrays["anew"]))
-        return np.append(starts, self.offsets[-1]), np.searchsorted(self.offsets, starts, side="right") - 1
-
-    @property
-    def events(self) -> int:
-        """How many events the split holds."""
-        return int(self.offsets[-1])
-
-    def chunks(self, events: int = 1 << 20) -> Iterator[tuple[int, int]]:
-        """Ranges of whole sequences, of about so many events each."""
-        first = 0
-        while first < len(self):
-            reach = self.offsets[first] + events
-            stop = max(first + 1, int(np.searchsorted(self.offsets, reach, side="right")) - 1)
-            yield first, stop
-            first = stop
-
-    def to_arrow(self) -> pa.Table:
-        """One row per event, with the index of its sequence."""
-        lengths = np.diff(self.offsets)
-        sequence = np.repeat(np.arange(len(self), dtype=np.int64), lengths)
-        return pa.table({"sequence": sequence, **{name: np.asarray(array) for name, array in self.arrays.items()}})
 
 
 class Prepared:
@@ -206,7 +154,10 @@ class Prepared:
 
     def to_arrow(self) -> pa.Table:
         """Its events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …"""
-        return events_table(self)
+        ids = self.sequence_ids if self.has_sequence_ids else None
+        return events_table(
+            self.splits, self.catalogue.column("item_id"), self.events, self.manifest.get("policies", []), ids=ids
+        )
 
     def to_frame(self) -> Any:
         """`to_arrow` as a pandas DataFrame, or as a Polars one where pandas is not installed."""

@@ -3,60 +3,29 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
-
 from localpolicy.errors import ConfigError
 from localpolicy.judge.comparison import TRUE_GAIN
-from localpolicy.measure.divergence import MOST_JS, beyond_floor
+from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.number_text import corrected, decimals, known, percent, sentences
 from localpolicy.report.contents import Contents, PolicyInfo, Section
 from localpolicy.report.table import Cell, Column, Mark, Table
 from localpolicy.report.tables import EVERY_K, side_by_side
+from localpolicy.report.templates import render
 from localpolicy.runtime.files import whole_file, write_text
 
 if TYPE_CHECKING:
     from localpolicy.report.charts import Series
 
 
-def asset(name: str) -> str:
-    """A file of the folder html."""
-    return files("localpolicy.report").joinpath("html", name).read_text(encoding="utf-8")
-
-
-@cache
-def templates() -> Environment:
-    """The templates: all text is escaped unless a template calls it safe."""
-    environment = Environment(
-        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["asset"] = asset
-    environment.globals["most_js"] = f"{MOST_JS:.3f}"
-    environment.filters["percent"] = percent
-    return environment
-
-
-def render(name: str, **values: Any) -> str:
-    """A template filled in, without blanks around it."""
-    return templates().get_template(name).render(values).strip()
-
-
 def tables_page(tables: Sequence[Table], *, title: str) -> str:
     """A page of tables."""
     return render("tables.html", title=title, tables=tables) + "\n"
-
-
-def notebook(content: Table) -> str:
-    """A table for a notebook."""
-    rules = re.findall(r"/\* tables \*/(.*?)/\* end of tables \*/", asset("style.css"), re.DOTALL)
-    return render("notebook.html", content=content, rules="".join(rules))
 
 
 WIDTH = 720

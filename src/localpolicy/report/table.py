@@ -174,7 +174,7 @@ class Table:
 
     def _repr_html_(self) -> str:
         """For a notebook."""
-        from localpolicy.report.page import notebook
+        from localpolicy.report.templates import notebook
 
         return notebook(self)
 

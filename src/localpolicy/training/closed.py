@@ -18,31 +18,31 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.batches import Windows
+from localpolicy.data.store import Prepared
 from localpolicy.measure.estimate import as_json
 from localpolicy.model.deployable import Origin
 from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.lpi import ClosedForm
+from localpolicy.runs.config import Config
 from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, sha256
+from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.choice import Choice, choose
 from localpolicy.training.critic_quality import CriticError, credited, fit_plain, read_decisions
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import shard_of
 from localpolicy.training.validation import validate
 from localpolicy.types import Reads
-
-if TYPE_CHECKING:
-    from localpolicy.training.fitting import Fitting
 
 LOG = logging.getLogger(__name__)
 STAYS = "μ̂ is the policy that served the log: this run gives what that one gave."
@@ -54,41 +54,44 @@ WEIGHTS = {
 }
 
 
-def put_together(fitting: Fitting, objective: ClosedForm, logging: Run, critics: Sequence[Run]) -> Run:
-    """The run of these towers, with s and β chosen."""
-    return _Together(fitting, objective, logging, critics).finish()
+@dataclass(frozen=True)
+class Together:
+    """Towers that become one policy: the run of these, with s and β chosen."""
 
-
-@dataclass
-class _Together:
-    """Towers that become one policy."""
-
-    fitting: Fitting
     objective: ClosedForm
     logging: Run
     critics: Sequence[Run]
+    data: Prepared
+    run: Run
+    config: Config
+    ranks: Ranks
+    began: float  # by perf_counter
+    validation: Windows
+    half: Windows  # of the validation sequences those that chose no epoch
+    before: Run | None  # the improved policy that served the log, if there is one
+    same_items: bool = True  # whether it knows the data's items
+    backbone: nn.Module | None = None
 
     def finish(self) -> Run:
         """Write it. All ranks ask together."""
-        fitting = self.fitting
-        data, ranks, run, config = fitting.data, fitting.ranks, fitting.run, fitting.config
-        seconds = time.perf_counter() - fitting.began
+        data, ranks, run, config, before = self.data, self.ranks, self.run, self.config, self.before
+        seconds = time.perf_counter() - self.began
         if ranks.leads:
             for name, source in WEIGHTS.items():
                 save_weights(self._weights(source), run.folder / name)
             self._describe(beta=1.0, slope=1.0)
         ranks.wait()
         policy = self._open(shard_of(data, config, ranks))
-        windows, before = credited(fitting.half(1), self._critic), fitting.improved_before
+        windows = credited(self.half, self._critic)
         choice = choose(policy, windows, self.objective, data, config, ranks=ranks, again=before is not None)
         assert isinstance(policy.network, Towers)
         policy.network.beta, policy.network.slope = choice.beta, choice.slope
-        served = before if choice.slope == 0 and before is not None and fitting.same_items(before) else None
+        served = before if choice.slope == 0 and self.same_items else None
         if served is not None:  # even its student would lose some of it, round after round
             policy, choice = served.policy(), choice._replace(said=f"{choice.said} {STAYS}")
             policy.network.to(config.train.device)
         # Of all validation sequences, not of the half that chose β: as for other runs, and as `lpi evaluate` gives it.
-        figures = validate(policy, fitting.validation, config, data=data, step=0, ranks=ranks)
+        figures = validate(policy, self.validation, config, data=data, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
             errors = self._errors(windows, choice)
@@ -125,15 +128,15 @@ class _Together:
     def _copy(self, served: Run, policy: Policy) -> None:
         """Give this run the policy of that one."""
         for name in WEIGHTS:
-            save_weights(load_weights(served.folder / "policy.safetensors"), self.fitting.run.folder / name)
-        policy.save_description(self.fitting.run.folder, catalogue=self.fitting.data.path / "items.parquet")
+            save_weights(load_weights(served.folder / "policy.safetensors"), self.run.folder / name)
+        policy.save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
 
     def _chosen_twice(self) -> str | None:
         """What must be said where the rows that choose s and β also chose the epoch of a run that is given as μ̂."""
-        if self.objective.logging == "head" or self.fitting.improved_before is not None:
+        if self.objective.logging == "head" or self.before is not None:
             return None
         given = Run(self.objective.logging)
-        if given.manifest["data"]["digest"] not in self.fitting.data.digests or given.config.train.choose_on == "half":
+        if given.manifest["data"]["digest"] not in self.data.digests or given.config.train.choose_on == "half":
             return None
         return (
             f"the rows that choose the slope and β also chose the epoch of {given.folder.name}. Train it with "
@@ -142,7 +145,7 @@ class _Together:
 
     def _errors(self, windows: Windows, choice: Choice) -> CriticError:
         """The critics' held-out error, beside that of item and user means."""
-        gamma, data, config = self._critic.gamma, self.fitting.data, self.fitting.config
+        gamma, data, config = self._critic.gamma, self.data, self.config
         known = credited(Windows(data, "train", config.data, device=config.train.device), self._critic)
         plain = fit_plain(read_decisions(known, gamma=gamma), n_items=data.n_items)
         held_out = read_decisions(windows, gamma=gamma)
@@ -153,22 +156,21 @@ class _Together:
         return CriticError(choice.calibration.error, plain_error, constant)
 
     def _open(self, shard: Shard | None) -> Policy:
-        policy = Policy.load(self.fitting.run.folder, backbone=copy.deepcopy(self.fitting.backbone), shard=shard)
-        policy.network.to(self.fitting.config.train.device)
+        policy = Policy.load(self.run.folder, backbone=copy.deepcopy(self.backbone), shard=shard)
+        policy.network.to(self.config.train.device)
         return policy
 
     def _describe(self, *, beta: float, slope: float) -> None:
         made = [read_json(stage.folder / "policy.json")["network"] for stage in (self.logging, *self.critics)]
         towers = {"critics": made[1:], "beta": beta, "slope": slope, "cap": self.objective.largest_factor}
-        network = build({**made[0], **towers}, backbone=self.fitting.backbone)
-        origin = Origin(self.objective.name, self.fitting.data.kind, self.fitting.data.events, "logging")
-        Policy(network, origin, self.fitting.data.catalogue).save_description(
-            self.fitting.run.folder, catalogue=self.fitting.data.path / "items.parquet"
+        network = build({**made[0], **towers}, backbone=self.backbone)
+        origin = Origin(self.objective.name, self.data.kind, self.data.events, "logging")
+        Policy(network, origin, self.data.catalogue).save_description(
+            self.run.folder, catalogue=self.data.path / "items.parquet"
         )
 
     def _record(self, figures: dict[str, float], choice: dict[str, Any], seconds: float) -> None:
-        fitting, logging = self.fitting, self.logging
-        data, run, config = fitting.data, fitting.run, fitting.config
+        data, run, config, logging = self.data, self.run, self.config, self.logging
         given = None if self.objective.logging == "head" else Run(self.objective.logging)
         stages = {"logging": logging} if given is None or given.folder != logging.folder else {}
         stages |= {f"critic-{number + 1}": critic for number, critic in enumerate(self.critics)}
@@ -203,7 +205,7 @@ class _Together:
                 **({"logging": {"run": str(given.folder), "policy_sha256": given.manifest["policy_sha256"]}}
                    if given is not None else {}),
                 "made_of": {"logging": logging.manifest["policy_sha256"]},
-                "processes": fitting.ranks.total,
+                "processes": self.ranks.total,
                 "epochs": epoch,
                 "steps": step,
                 "seconds": round(seconds, 3),

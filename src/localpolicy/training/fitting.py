@@ -34,7 +34,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
-from localpolicy.training.closed import put_together
+from localpolicy.training.closed import Together
 from localpolicy.training.logging_policy import served as served_by
 from localpolicy.training.selection import imitation
 from localpolicy.training.setup import resolved_by
@@ -96,7 +96,12 @@ class Fitting:
 
     def improved(self, objective: ClosedForm, logging: Run, critics: Sequence[Run]) -> Run:
         """The run that is put together from these: π ∝ μ̂ exp(s Â/β)."""
-        return put_together(self, objective, logging, critics)
+        before = self.improved_before
+        return Together(
+            objective, logging, critics, self.data, self.run, self.config, self.ranks, self.began,
+            validation=self.validation, half=self.half(1), before=before,
+            same_items=before is None or self.same_items(before), backbone=self.backbone,
+        ).finish()  # fmt: skip
 
     # ------------------------------------------------------------------ what the others are made of
 

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from localpolicy.data.store import Prepared
+from localpolicy.model.network import Network
+from localpolicy.runs.config import Config
 from localpolicy.runs.folder import LIKELIEST
+from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
 from localpolicy.training.checkpoint import Progress
 
-if TYPE_CHECKING:
-    from localpolicy.training.trainer import Trainer
 
-
-def manifest_of(trainer: Trainer, done: Progress, seconds: float) -> dict[str, Any]:
+def manifest_of(
+    run: Run, data: Prepared, config: Config, network: Network, done: Progress, *, processes: int, seconds: float,
+    logging: dict[str, Any] | None, captured: bool, not_captured: str | None,
+) -> dict[str, Any]:  # fmt: skip
     """Objective, seed, data, the selected and the likeliest weights, and what training took."""
-    likeliest = trainer.run.folder / LIKELIEST
+    likeliest = run.folder / LIKELIEST
     return {
-        "objective": trainer.config.objective.name,
-        "seed": trainer.config.train.seed,
-        "data": {
-            **trainer.run.data_location(trainer.data.path),
-            "digest": trainer.data.digest,
-            "kind": trainer.data.kind,
-        },
+        "objective": config.objective.name,
+        "seed": config.train.seed,
+        "data": {**run.data_location(data.path), "digest": data.digest, "kind": data.kind},
         "selected": {
-            "by": trainer.config.train.select,
+            "by": config.train.select,
             "value": done.best,
             "epoch": done.best_epoch,
             "step": done.best_step,
@@ -35,16 +35,16 @@ def manifest_of(trainer: Trainer, done: Progress, seconds: float) -> dict[str, A
             "step": done.likeliest_step,
             **({"sha256": sha256(likeliest)} if likeliest.exists() else {}),
         },
-        "patience": trainer.config.train.patience,
-        **({"auto": trainer.config.auto} if trainer.config.auto else {}),
+        "patience": config.train.patience,
+        **({"auto": config.auto} if config.auto else {}),
         **({} if done.began is None else {"warm_start": done.began}),
-        **({} if trainer.logging is None else {"logging": trainer.logging}),
-        "processes": trainer.ranks.total,
+        **({} if logging is None else {"logging": logging}),
+        "processes": processes,
         "epochs": done.epoch,
         "steps": done.step,
         "seconds": round(seconds, 3),
-        "parameters": trainer.network.n_parameters,
-        "catalogue": "sharded" if trainer.network.shard is not None else trainer.config.train.catalogue,
-        "steps_captured": trainer.captured is not None and trainer.captured.refused is None,
-        **({} if trainer.not_captured_because is None else {"steps_not_captured": trainer.not_captured_because}),
+        "parameters": network.n_parameters,
+        "catalogue": "sharded" if network.shard is not None else config.train.catalogue,
+        "steps_captured": captured,
+        **({} if not_captured is None else {"steps_not_captured": not_captured}),
     }

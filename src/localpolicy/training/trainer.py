@@ -297,7 +297,12 @@ class Trainer:
             self.keeping.finish()
         if self.ranks.leads:
             self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
-            self.run.finish(manifest_of(self, done, seconds))
+            about = manifest_of(
+                self.run, self.data, self.config, self.network, done, processes=self.ranks.total, seconds=seconds,
+                logging=self.logging, captured=self.captured is not None and self.captured.refused is None,
+                not_captured=self.not_captured_because,
+            )  # fmt: skip
+            self.run.finish(about)
             objective = self.config.objective
             if objective.estimates_logging and "logged_propensity" in objective.reads().fields:
                 warn_of_propensities(self.run.selected_metrics()["validation"], self.data)

@@ -1,0 +1,41 @@
+"""Templates of the folder html, filled in: of whole pages, and of one table in a notebook."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+from localpolicy.measure.divergence import MOST_JS
+from localpolicy.measure.number_text import percent
+
+
+def asset(name: str) -> str:
+    """A file of the folder html."""
+    return files("localpolicy.report").joinpath("html", name).read_text(encoding="utf-8")
+
+
+@cache
+def templates() -> Environment:
+    """The templates: all text is escaped unless a template calls it safe."""
+    environment = Environment(
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["asset"] = asset
+    environment.globals["most_js"] = f"{MOST_JS:.3f}"
+    environment.filters["percent"] = percent
+    return environment
+
+
+def render(name: str, **values: Any) -> str:
+    """A template filled in, without blanks around it."""
+    return templates().get_template(name).render(values).strip()
+
+
+def notebook(content: object) -> str:
+    """A table for a notebook."""
+    rules = re.findall(r"/\* tables \*/(.*?)/\* end of tables \*/", asset("style.css"), re.DOTALL)
+    return render("notebook.html", content=content, rules="".join(rules))
