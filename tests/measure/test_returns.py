@@ -16,7 +16,6 @@ from localpolicy.measure.returns import (
     Opinion,
     ReturnModel,
     Visits,
-    future_matters,
     of_deviations,
     of_visits,
     read_visits,
@@ -177,30 +176,6 @@ def test_the_sign_of_a_return_may_be_another_than_that_of_the_next_reward():
     assert now < -0.05
     gain = return_gain(visits, weight, None, model).gain
     assert gain.mean > 5 * gain.se
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_future_matters_where_an_item_leads_somewhere_and_not_where_it_does_not(seed):
-    rng = np.random.default_rng(seed)
-    known, judged = (drawn(MU, 2000, rng) for _ in range(2))
-    found = future_matters(known, judged, n_items=ITEMS)
-    assert found.matters and 0.7 < found.slope < 1.3
-    alike = [each._replace(reward=(rng.random(len(each.item)) < 0.3).astype(float)) for each in (known, judged)]
-    assert not future_matters(alike[0], alike[1], n_items=ITEMS, confidence=0.999).matters
-    assert not future_matters(known, judged.at(judged.sequence < 2), n_items=ITEMS).matters
-
-
-def test_false_alarms_of_the_future_are_as_rare_as_promised():
-    """Items are drawn, and pay, whatever came before; only people differ: 5 % of 200 logs may alarm."""
-    rng, alarms = np.random.default_rng(7), 0
-    for _ in range(200):
-        logs = []
-        for _ in range(2):
-            visits = drawn(MU[[0, 0, 0]], 150, rng)
-            person = np.repeat(rng.uniform(0.5, 1.5, size=150), STEPS)
-            logs.append(visits._replace(reward=(rng.random(len(person)) < PAY[0, visits.item] * person) * 1.0))
-        alarms += future_matters(*logs, n_items=ITEMS).matters
-    assert alarms <= 20  # P(more | 5 %) = .1 %
 
 
 def scored(**columns):

@@ -74,6 +74,7 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
     "gain": ("the paired gain is significantly above min_gain", "it gains by ranks"),
     "other events": ("no significant loss above max_event_loss (Holm)", "no other event loses significantly"),
     "value": ("the estimated reward is significantly above what is asked", "its estimated reward is high enough"),
+    "return": ("the estimated return is significantly above what is asked", "a visit earns more"),
     "agreement": ("no significant loss", "it orders what people rated at least as well as before"),
     "segments": ("no significant loss above max_segment_loss (Holm)", "no segment loses significantly"),
     "coverage": ("at least min_coverage_ratio of the deployed one", "its lists still reach enough of the catalogue"),

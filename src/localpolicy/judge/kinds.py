@@ -23,9 +23,10 @@ from localpolicy.judge.checks.baselines import by_answers, by_ranks, by_value
 from localpolicy.judge.checks.coverage import lists_reach_enough
 from localpolicy.judge.checks.divergence import within_budget
 from localpolicy.judge.checks.gains import agreement, gain, other_events
+from localpolicy.judge.checks.returns import gain_in_reward
 from localpolicy.judge.checks.segments import no_segment_loses
 from localpolicy.judge.checks.training import reference_fit
-from localpolicy.judge.checks.value import gain_in_value, no_lower_value
+from localpolicy.judge.checks.value import no_lower_value
 from localpolicy.judge.claims import Claim
 from localpolicy.measure.metrics import question_of
 
@@ -66,8 +67,9 @@ SHOWN_BEFORE = "ranks partly measure whether it shows what was shown before"
 
 KINDS: dict[str, Kind] = {
     "value": Kind(
-        "randomised", "the reward per decision, or per whole list, had it shown the items",
-        (gain_in_value,), (agreement, by_value, *EVERY), BY_RANK, "deploy", "the value decides",
+        "randomised",
+        "the reward per decision, or per whole list, had it shown the items; per visit where the future matters",
+        (gain_in_reward,), (agreement, by_value, *EVERY), BY_RANK, "deploy", "the value decides",
     ),
     "rewards": Kind(
         "assumed", "what an answer would be worth, alone and with how many there would be",

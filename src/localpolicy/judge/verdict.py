@@ -23,7 +23,7 @@ PASSED = "every check that was asked passed"
 HIDDEN = (
     "That holds if nothing hidden drove both what people chose and what came of it, which such a log cannot rule out."
 )
-BETTER = ("gain", "value", "reward per answer")  # checks of which the first says whether it is better
+BETTER = ("gain", "return", "value", "reward per answer")  # checks of which the first says whether it is better
 BY_RULE = Question("metric", "the rules name the figure")
 
 

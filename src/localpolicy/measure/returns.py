@@ -26,7 +26,6 @@ from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.logits import Logits
 from localpolicy.measure.credible import credible_means
 from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, overlap, ratios
-from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, sequences_of, t_quantile
 from localpolicy.measure.intervals import Contributions
 from localpolicy.types import Batch
 
@@ -258,40 +257,3 @@ def _of_whole_visits(visits: Visits, weight: np.ndarray, gamma: float, rules: Ov
 def _worse(found: list[Overlap]) -> Overlap:
     """The one that is refused; else the one of the smaller effective sample."""
     return min(found, key=lambda each: (each.refusal is None, each.effective))
-
-
-# ---------------------------------------------------------------------- does the future matter?
-
-
-class Future(NamedTuple):
-    """The slope of what a visit earns later on what the item taken now is said to bring, on other visits."""
-
-    slope: float  # 1 where the items' means hold; 0 where what is taken now changes nothing later
-    low: float  # its lower bound
-    n: int
-
-    @property
-    def matters(self) -> bool:
-        """Whether a value per decision leaves out something that is there."""
-        return self.low > 0
-
-
-def future_matters(
-    known: Visits, judged: Visits, *, n_items: int, gamma: float = 1.0, confidence: float = CONFIDENCE
-) -> Future:
-    """Does the item that was taken predict what the rest of its visit earns, beyond what its context does?
-
-    Items' means of the rest, fitted on the known visits, are regressed on the judged ones, both less what the step and
-    the item before say of them (Robinson 1988); errors are clustered by visit.
-    """
-    model = ReturnModel.fit(known, gamma=gamma, n_items=n_items, target=known.returns(gamma) - known.reward)
-    usual = credible_means(known.before % (n_items + 1), model.of_taken[known.item], n_items=n_items + 1)
-    said = model.of_taken[judged.item] - usual[judged.before]
-    rest = judged.returns(gamma) - judged.reward - model.context(judged)
-    squares, visits = float(said @ said), sequences_of(judged.sequence)
-    if not squares > 0 or visits < 3:
-        return Future(0.0, -np.inf, len(said))
-    slope = float(said @ rest) / squares
-    sums, _ = cluster_sums(said * (rest - slope * said), judged.sequence)
-    se = float(np.sqrt((sums**2).sum() * visits / (visits - 1))) / squares
-    return Future(slope, slope - t_quantile(confidence, visits - 1) * se, len(said))

@@ -19,6 +19,7 @@ NAMES = {
     "worth and number of answers": "worth and number of answers, together",
     "gain": "gain in {metric}",
     "value": "estimated gain in reward per {unit}",
+    "return": "estimated gain in what a visit earns",
     "divergence": "distance from the log (JS)",
 }
 MEANINGS = {
@@ -27,6 +28,7 @@ MEANINGS = {
     "for how many answers there would be.",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what {against}.",
+    "return": "What is shown now changes what comes later, so all that a visit earns counts, by the log's propensities.",
     "divergence": f"{JS_SCALE} The further, the riskier.",
 }
 

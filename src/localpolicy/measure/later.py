@@ -1,0 +1,84 @@
+"""Does what is shown now change what a visit earns later? A test on randomised logs, and what a policy changes.
+
+A value per decision speaks of the next reward alone. It is all there is to ask where nothing that is shown now changes
+what comes later. Persons differ, and a policy that knows them shows each another item: so an item may predict the rest
+of a visit and change nothing in it. Logged propensities p tell the two apart: with π̄ the share of each item in the log
+and any function g of items,
+
+    E_μ[π̄(a)/p(a) (g(a) - Σ_b π̄(b) g(b)) | x] = 0    in every context x,
+
+so that this product is correlated with what the visit earns later only where the item itself changes it. g is the mean
+of the later rewards after an item, fitted on other visits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of, t_quantile
+from localpolicy.measure.returns import ReturnModel, Visits
+
+FEWEST_VISITS = 20  # below these nothing is told
+
+
+class Later(NamedTuple):
+    """How later rewards covary with what an item is said to bring, in standard errors; and the test's level."""
+
+    t: float
+    least: float  # t above which the future matters
+    n: int
+
+    @property
+    def matters(self) -> bool:
+        """Whether a value per decision leaves out something that is there."""
+        return self.t > self.least
+
+
+def later_effect(visits: Visits, propensity: np.ndarray, *, n_items: int, confidence: float = CONFIDENCE) -> Later:
+    """Does the item drawn now change what the visit earns later? One-sided; errors are clustered by visit.
+
+    Each half of the visits is judged by means of the other half. Visits with an unknown propensity are left out.
+    """
+    known = ~np.isin(visits.sequence, visits.sequence[~(propensity > 0)])
+    visits, propensity = visits.at(known), propensity[known]
+    count, nothing = sequences_of(visits.sequence), Later(0.0, np.inf, int(known.sum()))
+    if count < FEWEST_VISITS or not (visits.step > 0).any():
+        return nothing
+    share = np.bincount(visits.item, minlength=n_items) / len(visits.item)
+    half = np.cumsum(visits.step == 0) % 2 == 1
+    products, later = np.zeros(len(half)), visits.returns(1.0) - visits.reward
+    for judged in (half, ~half):
+        model = ReturnModel.fit(visits.at(~judged), gamma=1.0, n_items=n_items, target=later[~judged])
+        centred = model.of_taken - share @ model.of_taken
+        here = visits.at(judged)
+        drawn = share[here.item] / propensity[judged] * centred[here.item]
+        products[judged] = drawn * (later[judged] - model.context(here))
+    se = clustered_se(products, visits.sequence)
+    if not se > 0:
+        return nothing
+    return Later(float(products.mean()) / se, t_quantile(confidence, count - 1), len(products))
+
+
+def later_in(data: Prepared, splits: tuple[str, ...] = ("train", "validation")) -> Later:
+    """The same of the splits of a log with propensities; of a list the first place counts."""
+    found = [_visits(data, split) for split in splits]
+    sequence = np.concatenate([each.sequence + 10**9 * number for number, (each, _) in enumerate(found)])
+    columns = [np.concatenate([each[0][at] for each in found]) for at in range(1, 5)]
+    propensity = np.concatenate([each for _, each in found])
+    return later_effect(Visits(sequence, *columns), propensity, n_items=data.n_items)
+
+
+def _visits(data: Prepared, split: str) -> tuple[Visits, np.ndarray]:
+    """The decisions of a split, and the logged propensity of each: NaN where there is none."""
+    visits, arrays = Visits.of_split(data, split), data[split].arrays
+    chosen = np.asarray(arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+    if "propensity" not in arrays:
+        return visits, np.full(len(visits.item), np.nan)
+    propensity = np.asarray(arrays["propensity"])[chosen].astype(np.float64)
+    if "above" in arrays:
+        sequence = np.repeat(np.arange(len(data[split])), np.diff(data[split].offsets))[chosen]
+        propensity = propensity[(arrays["above"][chosen] == 0) | (np.diff(sequence, prepend=-1) != 0)]
+    return visits, propensity
