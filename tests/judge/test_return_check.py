@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from measured import scores
 
-from localpolicy.judge.checks.returns import APART, DECIDES, Returns, by_return, returns_of
+from localpolicy.judge.checks.baselines import baselines_by_return
+from localpolicy.judge.checks.returns import APART, DECIDES, by_return
 from localpolicy.judge.claims import check
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.later import later_effect
-from localpolicy.measure.returns import Visits
+from localpolicy.measure.later import Returns, later_effect, returns_of
+from localpolicy.measure.returns import ReturnModel, Visits, return_gain
 
 RULES, STEPS = GateRules(), 4
 MU = np.array([0.5, 0.2, 0.3])  # bait pays .4 at once; after the door everything pays .6 more; the third does nothing
@@ -38,7 +39,7 @@ def judged(policy, *, visits=1500, seed=0):
     )  # fmt: skip
     at_once = float(((policy / MU)[item] - 1) @ reward / len(item))
     value = check("value", "yes" if at_once > 0 else "no", "", at_once)
-    found = returns_of(made, None, known, later, n_items=3, rules=RULES)
+    found = returns_of(made, None, known, later, n_items=3)
     return found, by_return(value, found, RULES)
 
 
@@ -84,7 +85,7 @@ def test_where_nothing_comes_later_the_value_decides_alone():
         rank=np.ones(6000), sequence=visits.sequence, item=item, reward=reward, logp=np.log(policy[item]),
         propensity=MU[item],
     )  # fmt: skip
-    found = returns_of(made, None, visits, later_effect(visits, MU[item], n_items=3), n_items=3, rules=RULES)
+    found = returns_of(made, None, visits, later_effect(visits, MU[item], n_items=3), n_items=3)
     value = check("value", "yes", "", 0.02)
     assert not found.decides and by_return(value, found, RULES) == [value]
     assert by_return(value, None, RULES) == [value]
@@ -95,3 +96,23 @@ def test_either_sign_of_a_later_effect_of_its_own_makes_the_return_decide():
     quiet = found.later._replace(t=0.0)
     for own, decides in ((0.0, False), (found.reach * 1.01, True), (-found.reach * 1.01, True), (found.reach, False)):
         assert Returns(found.gain, found.base, quiet, own, found.reach).decides == decides
+
+
+def test_baselines_are_compared_by_return_too():
+    """Before: one that earned more at once refused a policy that tripled what a visit earns."""
+    bait, door = np.array([0.6, 0.1, 0.3]), np.array([0.4, 0.35, 0.25])
+    rng = np.random.default_rng(9)
+    item, reward = drawn(rng, 3000)
+    visits = Visits.of(np.repeat(np.arange(3000), STEPS), item, reward)
+    model = ReturnModel.fit(visits, gamma=1.0, n_items=3)
+
+    def over(new, old):
+        return return_gain(visits, (new / MU)[item], (old / MU)[item], model)
+
+    assert baselines_by_return({"most clicked": over(door, bait)}, RULES).outcome == "yes"
+    lost = baselines_by_return({"log": over(bait, MU), "door": over(bait, door)}, RULES)
+    assert lost.outcome == "no" and "door" in lost.plain and lost.instead is None
+    refused = over(bait, door)._replace(overlap=over(bait, door).overlap._replace(refusal="too far"))
+    assert baselines_by_return({"door": refused}, RULES).outcome == "not judged"
+    assert baselines_by_return({"door": refused, "log": over(door, MU)}, RULES).outcome == "yes"
+    assert baselines_by_return({}, RULES).outcome == "not asked"

@@ -15,7 +15,9 @@ from localpolicy.measure.answers import Answers, answer_rows, answers, choices_o
 from localpolicy.measure.candidates import DATA, Candidate
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
+from localpolicy.measure.later import Later, Returns, later_in, returns_of
 from localpolicy.measure.metrics import Question, question_of
+from localpolicy.measure.returns import Visits
 from localpolicy.measure.summary import AGREEMENT, LIKED
 from localpolicy.model.baselines import popularity
 
@@ -77,6 +79,25 @@ class Case:
     def deployed(self) -> Evaluation | None:
         """The same of what is deployed."""
         return None if self.old is None else self.harness.measured(self.old)
+
+    @cached_property
+    def later(self) -> Later:
+        """Whether what is shown now changes what a visit earns later, by the rows that do not judge."""
+        return later_in(self.data)
+
+    @cached_property
+    def returns(self) -> Returns | None:
+        """The gain in return over what is deployed; None if the log has no propensities, or visits of one decision."""
+        return self.returns_over(self.deployed)
+
+    def returns_over(self, other: Evaluation | None) -> Returns | None:
+        """The gain in return over another policy; None: over the log."""
+        if self.evaluation.scores.propensity is None:
+            return None
+        return returns_of(
+            self.evaluation.scores, None if other is None else other.scores, Visits.of_split(self.data, "train"),
+            self.later, n_items=self.data.n_items, rules=self.rules.refusals, confidence=self.rules.confidence,
+        )  # fmt: skip
 
     @cached_property
     def simple(self) -> list[Candidate]:

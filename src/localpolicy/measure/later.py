@@ -13,19 +13,23 @@ of the later rewards after an item, fitted on other visits.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from localpolicy.data.store import CONTEXT, Prepared
-from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of, t_quantile
-from localpolicy.measure.returns import ReturnModel, Visits
+from localpolicy.measure.decisions import OverlapRules
+from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of, t_quantile, t_reach
+from localpolicy.measure.returns import ReturnGain, ReturnModel, Visits, read_visits, return_gain
 
-FEWEST_VISITS = 20  # below these nothing is told
+if TYPE_CHECKING:
+    from localpolicy.measure.summary import Scores
+
+FEWEST_VISITS = 20  # below these the future is not tested
 
 
 class Later(NamedTuple):
-    """How later rewards covary with what an item is said to bring, in standard errors; and the test's level."""
+    """Covariance of later rewards with what the item brings in other visits, in standard errors."""
 
     t: float
     least: float  # t above which the future matters
@@ -63,7 +67,7 @@ def later_effect(visits: Visits, propensity: np.ndarray, *, n_items: int, confid
 
 
 def later_in(data: Prepared, splits: tuple[str, ...] = ("train", "validation")) -> Later:
-    """The same of the splits of a log with propensities; of a list the first place counts."""
+    """`later_effect` on the splits of a log with propensities; of a list the first place counts."""
     found = [_visits(data, split) for split in splits]
     sequence = np.concatenate([each.sequence + 10**9 * number for number, (each, _) in enumerate(found)])
     columns = [np.concatenate([each[0][at] for each in found]) for at in range(1, 5)]
@@ -82,3 +86,47 @@ def _visits(data: Prepared, split: str) -> tuple[Visits, np.ndarray]:
         sequence = np.repeat(np.arange(len(data[split])), np.diff(data[split].offsets))[chosen]
         propensity = propensity[(arrays["above"][chosen] == 0) | (np.diff(sequence, prepend=-1) != 0)]
     return visits, propensity
+
+
+# ---------------------------------------------------------------------- what a policy changes
+
+
+class Returns(NamedTuple):
+    """The gain in return of one policy over another, and whether what is shown now matters later."""
+
+    gain: ReturnGain
+    base: float  # what a visit, or a decision of one, earned by the log
+    later: Later
+    own: float  # by how much the new policy's choices change later rewards, in standard errors
+    reach: float  # of these, from where on they matter
+
+    @property
+    def decides(self) -> bool:
+        """Whether the next reward alone is not what is asked."""
+        return self.later.matters or abs(self.own) > self.reach
+
+
+def returns_of(
+    new: Scores, old: Scores | None, known: Visits, later: Later, *, n_items: int, rules: OverlapRules | None = None,
+    confidence: float = CONFIDENCE,
+) -> Returns | None:  # fmt: skip
+    """The gain in return over the old policy, or over the log; None if visits have one decision, or μ is unknown.
+
+    Q̂ is fitted on the `known` visits, which are others than those that were scored.
+    """
+    read = read_visits(new)
+    if read is None or not (read[0].step > 0).any():
+        return None
+    (visits, weight), beside = read, None if old is None else read_visits(old)
+    base = np.ones(len(weight)) if beside is None else beside[1]
+    model = ReturnModel.fit(known, gamma=1.0, n_items=n_items)
+    gain = return_gain(visits, weight, None if beside is None else base, model, rules=rules)
+    here = visits.known(weight + base)
+    visits, moved = visits.at(here), (weight - base)[here]
+    rest = visits.returns(1.0) - visits.reward
+    changed = moved * (rest - model.context(visits) + visits.reward.mean())
+    se, count = clustered_se(changed, visits.sequence), sequences_of(visits.sequence)
+    own = float(changed.mean()) / se if se > 0 else 0.0
+    reach = t_reach(count - 1, confidence) if count > 1 else np.inf
+    earned = gain.old.mean if gain.asked == "visit" else float(visits.reward.mean())
+    return Returns(gain, earned, later, own, reach)

@@ -28,7 +28,7 @@ MEANINGS = {
     "for how many answers there would be.",
     "gain": "How much better it does than what is deployed, in the figure that decides.",
     "value": "From the log's propensities: what it would have earned, less what {against}.",
-    "return": "What is shown now changes what comes later, so all that a visit earns counts, by the log's propensities.",
+    "return": "All that a visit earns, since what is shown now changes what comes later.",
     "divergence": f"{JS_SCALE} The further, the riskier.",
 }
 

@@ -14,6 +14,7 @@ from localpolicy.measure.answers import WORTH, Answers, together
 from localpolicy.measure.estimators import skewed
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import question_of
+from localpolicy.measure.returns import ReturnGain
 from localpolicy.measure.significance import Paired, paired_family
 
 
@@ -127,8 +128,35 @@ def by_ranks(case: Case) -> list[Claim]:
     return [replace(found, instead=None) if actions else found]
 
 
+def baselines_by_return(gains: Mapping[str, ReturnGain], rules: GateRules) -> Claim:
+    """No simple baseline's return is significantly higher; `gains` are those of the new policy over each of them.
+
+    One whose return is refused neither blocks nor passes, and is named. One deviation does not say which of two
+    policies far from the log earns more, so nobody is put in the new policy's place.
+    """
+    if not gains:
+        return LEFT_OUT
+    known = {name: each.gain for name, each in gains.items() if each.refusal is None}
+    refused = too_little({name: each.refusal for name, each in gains.items() if each.refusal is not None})
+    if not known:
+        return check("baselines", "not judged", unjudged(refused), plain=UNJUDGED)
+    tests = value_tests(known, rules.confidence)
+    worst = min(tests, key=lambda name: tests[name].difference)
+    test, unit = tests[worst], gains[worst].unit
+    reason = f"return, less that of {worst}: {test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f})"
+    reason += f". Not judged: {refused}" if len(known) < len(gains) else ""
+    if test.sign < 0:
+        plain = f"a visit earns more with the simple baseline {worst}"
+        return check("baselines", "no", reason, *test.numbers, plain=plain, unit=unit)
+    plain = "with no simple baseline a visit earns significantly more"
+    return check("baselines", "yes", reason, *test.numbers, plain=plain, unit=unit)
+
+
 def by_value(case: Case) -> list[Claim]:
-    """By what each earns."""
+    """By what each earns: by visits if the future matters."""
+    if case.returns is not None and case.returns.decides:
+        found = {each.name: case.returns_over(each) for each in case.baselines}
+        return [baselines_by_return({name: one.gain for name, one in found.items() if one is not None}, case.rules)]
     return [baselines_by_value(case.evaluation, case.deployed, case.baselines, case.rules)]
 
 

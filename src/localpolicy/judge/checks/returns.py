@@ -9,19 +9,13 @@ nothing is recommended by it where the next reward and the return point in diffe
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
-
-import numpy as np
 
 from localpolicy.judge.case import Case
 from localpolicy.judge.checks.gains import gain_claim
 from localpolicy.judge.checks.value import UNKNOWN, gain_in_value, value_tests
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.estimate import clustered_se, sequences_of, t_reach
-from localpolicy.measure.later import Later, later_in
-from localpolicy.measure.returns import ReturnGain, ReturnModel, Visits, read_visits, return_gain
-from localpolicy.measure.summary import Scores
+from localpolicy.measure.later import Returns
 
 EARNS = "what a visit earns"
 HIGHER = {
@@ -30,46 +24,6 @@ HIGHER = {
 }  # fmt: skip
 DECIDES = "the return decides: what is shown now changes what the visit earns later"
 APART = "what it earns at once and what a visit earns point in different directions"
-
-
-class Returns(NamedTuple):
-    """What the log says of visits: the gain in their return, and whether what is shown now matters later."""
-
-    gain: ReturnGain
-    base: float  # what a visit, or a decision of one, earned by the log
-    later: Later
-    own: float  # by how much the new policy's choices change later rewards, in standard errors
-    reach: float  # of these, from where on they matter
-
-    @property
-    def decides(self) -> bool:
-        """Whether the next reward alone is not what is asked."""
-        return self.later.matters or abs(self.own) > self.reach
-
-
-def returns_of(
-    new: Scores, old: Scores | None, known: Visits, later: Later, *, n_items: int, rules: GateRules
-) -> Returns | None:
-    """The gain in return over the old policy, or over the log; None if visits have one decision, or μ is unknown.
-
-    Q̂ is fitted on the `known` visits, which are others than those that were scored.
-    """
-    read = read_visits(new)
-    if read is None or not (read[0].step > 0).any():
-        return None
-    (visits, weight), beside = read, None if old is None else read_visits(old)
-    base = np.ones(len(weight)) if beside is None else beside[1]
-    model = ReturnModel.fit(known, gamma=1.0, n_items=n_items)
-    gain = return_gain(visits, weight, None if beside is None else base, model, rules=rules.refusals)
-    here = visits.known(weight + base)
-    visits, moved = visits.at(here), (weight - base)[here]
-    rest = visits.returns(1.0) - visits.reward
-    changed = moved * (rest - model.context(visits) + visits.reward.mean())
-    se, count = clustered_se(changed, visits.sequence), sequences_of(visits.sequence)
-    own = float(changed.mean()) / se if se > 0 else 0.0
-    reach = t_reach(count - 1, rules.confidence) if count > 1 else np.inf
-    earned = gain.old.mean if gain.asked == "visit" else float(visits.reward.mean())
-    return Returns(gain, earned, later, own, reach)
 
 
 def return_check(found: Returns, rules: GateRules) -> Claim:
@@ -101,13 +55,6 @@ def by_return(value: Claim, found: Returns | None, rules: GateRules) -> list[Cla
 
 
 def gain_in_reward(case: Case) -> list[Claim]:
-    """It earns significantly more: by decision, or by visit where the future matters."""
+    """Whether it earns significantly more: by decision, or by visit if the future matters."""
     value, *others = gain_in_value(case)
-    old = None if case.deployed is None else case.deployed.scores
-    if case.evaluation.scores.propensity is None:
-        return [value, *others]
-    known = Visits.of_split(case.data, "train")
-    found = returns_of(
-        case.evaluation.scores, old, known, later_in(case.data), n_items=case.data.n_items, rules=case.rules
-    )
-    return [*by_return(value, found, case.rules), *others]
+    return [*by_return(value, case.returns, case.rules), *others]
