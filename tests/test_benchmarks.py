@@ -17,6 +17,7 @@ TINY = {  # at a size that takes seconds
     "collapse.py": [["--loops", "3"]],
     "evaluate.py": [["--items", "60", "--positions", "200", "--threads", "1", "--way", "statistics"]],
     "factorisation.py": [["--ratings", "200", "--users", "60", "--items", "20", "--rank", "3", "--way", "ours"]],
+    "foreign_ranker.py": [["null", "--worlds", "1", "--requests", "400"]],
     "improvement.py": [],
     "prepare.py": [],
     "promises.py": [["--repeats", "4", "--only", "single", "rare", "far"]],

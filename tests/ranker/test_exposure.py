@@ -10,7 +10,7 @@ import pytest
 from localpolicy.ranker.exposure import place_chances
 from localpolicy.ranker.law import Law
 from localpolicy.ranker.reading import read_requests
-from localpolicy.ranker.values import ByPlaces
+from localpolicy.ranker.values import ListValues
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, drawn
 
 
@@ -43,7 +43,7 @@ def test_gains_by_places_are_those_of_the_world():
     log = read_requests(*world.tables(requests, lists, world.clicks(requests, lists, rng)))
     tilt = 0.5 * (requests.log_odds - requests.log_odds.mean(1, keepdims=True))
     law = Law("scores", 0.4, True)
-    values = ByPlaces(log, law, np.arange(len(log)), world.examined, log.reward())
+    values = ListValues(log, law, np.arange(len(log)), world.examined, log.reward())
     better = drawn(world.law(requests) + tilt, 4, rng)
     own = np.argsort(-requests.score, axis=1)[:, :4]
     truth = {name: world.value(requests, one).mean() for name, one in

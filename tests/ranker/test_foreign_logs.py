@@ -11,7 +11,7 @@ import pytest
 from localpolicy.errors import DataError
 from localpolicy.ranker.law import Law, law_of
 from localpolicy.ranker.reading import read_requests
-from localpolicy.ranker.values import ByPlaces
+from localpolicy.ranker.values import ListValues
 
 # As `vw --cb_explore_adf --dsjson` reads it.
 CB = {
@@ -92,7 +92,7 @@ def test_the_law_passes_and_values_are_importance_sampling(tmp_path):
     log = read_requests(written(tmp_path / "log.json", *events))
     law = law_of(log)
     assert (law.kind, law.p > 1e-3) == ("probabilities", True)
-    values = ByPlaces(log, Law("probabilities"), np.arange(len(log)), np.ones(1), log.reward())
+    values = ListValues(log, Law("probabilities"), np.arange(len(log)), np.ones(1), log.reward())
     toward = np.array([0.0, 0.0, 1.5])
     tilt = toward[np.searchsorted(["1", "2", "3"], log.items[log.item])]
     weight = values.weights(lambda block: block.of(tilt, 0.0))

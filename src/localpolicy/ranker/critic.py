@@ -10,14 +10,15 @@ logistic regression (every column, every pair of a request's and an item's colum
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-from scipy import optimize, sparse
-from scipy.special import expit
 
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.ranker.features import Coding, Seen
+
+if TYPE_CHECKING:  # a layer serves without scipy
+    from scipy import sparse
 
 BUCKETS = 1 << 16  # of a pair of columns with more combinations than that
 RIDGES = (1.0, 10.0, 100.0)  # tried; of weights, never of places
@@ -87,6 +88,9 @@ class Crossed:
 
     def fit(self, train: Seen, label: np.ndarray, weight: np.ndarray, held: Seen, y: np.ndarray, w: np.ndarray) -> None:
         """Maximise the penalised likelihood; the penalty is chosen on held-out rows."""
+        from scipy import optimize
+        from scipy.special import expit
+
         matrix = self._matrix(train)
         best = np.inf
         start = np.zeros(self.size)
@@ -110,6 +114,8 @@ class Crossed:
         self.weights = kept
 
     def _matrix(self, seen: Seen) -> sparse.csr_matrix:
+        from scipy import sparse
+
         one_hot = self._crossed(seen.codes)
         numbers = self._numbers(seen.numbers)
         rows, width = len(one_hot), 1 + one_hot.shape[1] + numbers.shape[1]

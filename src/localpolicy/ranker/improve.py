@@ -1,9 +1,10 @@
 """`improve`: a log of requests -> a layer on the ranker that wrote it, and what may be said of it.
 
 Persons are shared out once: critics are trained on some, chosen on others, β is chosen on third ones and the verdict
-is given on the rest. β is the one with the largest lower bound of the capped gain by places over the drawn law, among
-tilts that leave a tenth of the sample; where none is above 0 it is ∞, and the layer is the ranker as it was. The
-verdict is against the list that the ranker would show without any draw.
+is given on the rest. β is the one with the largest lower bound of the capped gain over the drawn law, among tilts that
+leave a tenth of the sample; where none is above 0 it is ∞, and the layer is the ranker as it was. Gains are by places;
+where the log shows that people stop, by a cascade; where items below matter, nothing is said. The verdict is against
+the list that the ranker would show without any draw.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from scipy.special import expit
 
 from localpolicy.errors import DataError, nearest
 from localpolicy.limits import LARGEST_SEED
+from localpolicy.measure.list_tests import Checked
 from localpolicy.ranker.critic import CRITICS, Crossed, log_loss
 from localpolicy.ranker.features import Encoder, Seen
 from localpolicy.ranker.law import Law, law_of, standard_scores
 from localpolicy.ranker.layer import FILE, FORMAT, Layer
 from localpolicy.ranker.log import RequestLog
 from localpolicy.ranker.reading import read_requests
-from localpolicy.ranker.values import ByPlaces, Gain, Tilt
+from localpolicy.ranker.values import Form, Gain, ListValues, Tilt
 from localpolicy.results import Result
 from localpolicy.runtime.files import sealed, sha256, write_json
 from localpolicy.runtime.folders import check_target, whole_folder
@@ -93,6 +95,9 @@ class Improvement(Result):
     earned: float | None  # by a drawn list, per request
     price: Gain | None  # of the draw: the undrawn list over the drawn one
     gain: Gain | None  # of the layer over the undrawn list, on requests that chose nothing
+    form: Form  # of the layer's value
+    stopping: Checked | None  # whether people stop after a reward
+    below: Checked | None  # whether rewards depend on the items below
     verdict: Verdict
     why: str
 
@@ -116,7 +121,8 @@ class Improvement(Result):
             "requests": self.requests, "law": self.law.json(), "losses": {k: dict(v) for k, v in self.losses.items()},
             "chosen": dict(self.chosen), "beta": None if math.isinf(self.beta) else self.beta,
             "tried": [{"kappa": one.kappa, "beta": one.beta, **(gain(one.gain) or {})} for one in self.tried],
-            "earned": self.earned, "price": gain(self.price), "gain": gain(self.gain),
+            "earned": self.earned, "price": gain(self.price), "gain": gain(self.gain), "form": self.form,
+            **{name: one and one._asdict() for name, one in (("stopping", self.stopping), ("below", self.below))},
         }  # fmt: skip
 
     def to_arrow(self) -> Any:
@@ -294,7 +300,8 @@ def _judged(
     verdict: np.ndarray,
 ) -> dict[str, Any]:  # fmt: skip
     """β and the verdict."""
-    nothing: dict[str, Any] = {"tried": (), "beta": math.inf, "earned": None, "price": None, "gain": None}
+    nothing: dict[str, Any] = {"tried": (), "beta": math.inf, "earned": None, "price": None, "gain": None,
+                               "form": "by places", "stopping": None, "below": None}  # fmt: skip
     drawn = law.drawn(log) if law.known else np.empty(0, np.int64)
     choice, verdict = (np.intersect1d(part, drawn)[:MOST_JUDGED] for part in (choice, verdict))
     if not law.known:
@@ -306,20 +313,26 @@ def _judged(
     def tilt(beta: float) -> Tilt:
         return lambda block: block.of(advantage, 0.0) / beta
 
-    for_choice = ByPlaces(log, law, choice, examined, reward)
+    for_choice = ListValues(log, law, choice, examined, reward)
     spread = _spread(log, for_choice, advantage)
+    stopping, below = for_choice.assumptions(tilt(spread), advantage) if spread > 0 else (None, None)
+    form: Form = "cascade" if stopping is not None and stopping.fails else "by places"
+    told = nothing | {"form": form, "stopping": stopping, "below": below}
+    if below is not None and below.fails:
+        why = f"rewards depend on the items below (p = {below.p:.1e}), so no list's value is known"
+        return {**told, "verdict": "cannot tell", "why": why}
     tried = []
     for kappa in TILTS if spread > 0 else ():
         beta = spread / kappa
-        tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta)))))
+        tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta), form))))
     held = [one for one in tried if one.gain.low > 0 and one.gain.effective >= LEAST_EFFECTIVE]
     best = max(held, key=lambda one: one.gain.low, default=None)
-    judge = ByPlaces(log, law, verdict, examined, reward)
-    found = {**nothing, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
+    judge = ListValues(log, law, verdict, examined, reward)
+    found = {**told, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
     if best is None:
         return {**found, "verdict": "nothing to decide",
                 "why": "no tilt earns significantly more than the ranker as it is: β = ∞"}  # fmt: skip
-    gain = judge.gain(judge.weights(tilt(best.beta)), over=judge.undrawn)
+    gain = judge.gain(judge.weights(tilt(best.beta), form), over=judge.undrawn)
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
     said = {"deploy": "the layer earns significantly more", "do not deploy": "the layer earns significantly less",
             "cannot tell": "the layer's gain is within noise"}  # fmt: skip
@@ -327,7 +340,7 @@ def _judged(
             "why": f"{said[answer]} than the ranker's own list without a draw"}  # fmt: skip
 
 
-def _spread(log: RequestLog, values: ByPlaces, advantage: np.ndarray) -> float:
+def _spread(log: RequestLog, values: ListValues, advantage: np.ndarray) -> float:
     """sd(Â): root mean square of its deviation within requests, under the law of the first place."""
     squares, count = 0.0, 0
     for block, logits in zip(values.blocks, values.logits, strict=True):

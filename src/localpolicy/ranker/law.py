@@ -113,15 +113,20 @@ def places_of(logits: np.ndarray, lists: Lists) -> Iterator[tuple[int, np.ndarra
         open_[rows[taken >= 0], taken[taken >= 0]] = -np.inf
 
 
-def log_chance(logits: np.ndarray, lists: Lists) -> np.ndarray:
-    """log P(the drawn places | the law) of each list [B]."""
-    found = np.zeros(len(logits))
-    for _, here, open_, taken in places_of(logits, lists):
+def log_chances(logits: np.ndarray, lists: Lists) -> np.ndarray:
+    """log P(the item of each drawn place | those above, the law) [B, K]; 0 elsewhere."""
+    found = np.zeros(lists.at.shape)
+    for place, here, open_, taken in places_of(logits, lists):
         largest = open_.max(1)
         with np.errstate(invalid="ignore"):
             total = largest + np.log(np.exp(open_ - largest[:, None]).sum(1))
-        found[here] += open_[np.arange(len(here)), taken] - total
+        found[here, place] = open_[np.arange(len(here)), taken] - total
     return found
+
+
+def log_chance(logits: np.ndarray, lists: Lists) -> np.ndarray:
+    """log P(the drawn places | the law) of each list [B]."""
+    return np.asarray(log_chances(logits, lists).sum(1))
 
 
 def law_of(log: RequestLog, *, temperature: float | None = None, standardise: bool | None = None, seed: int = 0) -> Law:

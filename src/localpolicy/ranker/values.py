@@ -1,25 +1,32 @@
-"""What other lists would have earned, by places: the estimate that chooses β and gives the verdict.
+"""What other lists would have earned: the estimate that chooses β and gives the verdict.
 
-Plain weights W = Σ_k c_k π(a at k) / Σ_k c_k μ(a at k) on held-out requests, capped where they speak for the new law:
-with rewards of at least 0 that errs downwards only. The critic that made π is not in it.
+    by places   W = Σ_k c_k π(a at k) / Σ_k c_k μ(a at k): places are looked at whatever stands elsewhere
+    cascade     W = Π π/μ of the place and those above: a reward may depend on what stands above, as where people stop
+
+Weights are plain, on held-out requests, and capped where they speak for the new law: with rewards of at least 0 that
+errs downwards only. The critic that made π is not in them. The list without a draw is always weighted by places, for a
+cascade's weights of a list that is rarely drawn are useless: where people stop that makes too much of what the draw
+costs, so the new law's gain over that list is told too small.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from localpolicy.measure.decisions import effective_sample
+from localpolicy.measure.decisions import Decisions, effective_sample
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.intervals import lower_bound
+from localpolicy.measure.list_tests import Checked, cascade_test, stopping_test
 from localpolicy.ranker.exposure import place_chances
-from localpolicy.ranker.law import Law, own_scores, shown_lists
+from localpolicy.ranker.law import Law, log_chances, own_scores, shown_lists
 from localpolicy.ranker.log import Padded, RequestLog
 
 CAP = 10.0  # of a weight
 Tilt = Callable[[Padded], np.ndarray]  # what is added to the law's logits [B, C]
+Form = Literal["by places", "cascade"]
 
 
 class Gain(NamedTuple):
@@ -44,10 +51,11 @@ class Shown(NamedTuple):
     reward: np.ndarray
     exposure: np.ndarray  # Σ_k c_k μ(a at k)
     declared: np.ndarray  # c at the place that the item has in the undrawn list; 0 below it
-    examined: np.ndarray  # c of the place it had
+    row: np.ndarray  # of the candidate
+    place: np.ndarray  # drawn places above it
 
 
-class ByPlaces:
+class ListValues:
     """Gains on some requests of a log, for any tilt of its law."""
 
     def __init__(
@@ -94,16 +102,38 @@ class ByPlaces:
         stands = np.take_along_axis(rank, at, 1)
         declared = np.where(stands < drawn[:, None], self._at(stands + shown_lists(self.log, block).pinned[:, None]), 0)
         rows = np.take_along_axis(block.rows, at, 1)[real]
+        above = np.arange(asked.shape[1]) - shown_lists(self.log, block).pinned[:, None]
         return Shown(np.repeat(self.number[block.requests], real.sum(1)), reward[rows], exposure[real], declared[real],
-                     self._at(self.log.place[rows] - 1))  # fmt: skip
+                     rows, above[real])  # fmt: skip
 
-    def weights(self, tilt: Tilt) -> np.ndarray:
+    def weights(self, tilt: Tilt, form: Form = "by places") -> np.ndarray:
         """W of every drawn place under the tilted law."""
+        if form == "cascade":
+            return self._down_to(tilt)
         found = []
         for block, logits in zip(self.blocks, self.logits, strict=True):
             exposure, real = self._exposure(block, logits + tilt(block))
             found.append(exposure[real])
         return np.asarray(np.concatenate(found) / self.shown.exposure)
+
+    def _down_to(self, tilt: Tilt) -> np.ndarray:
+        """Π π/μ of every drawn place and those above it."""
+        found = []
+        for block, logits in zip(self.blocks, self.logits, strict=True):
+            lists = shown_lists(self.log, block)
+            ratio = log_chances(logits + tilt(block), lists) - log_chances(logits, lists)
+            found.append(np.exp(ratio.cumsum(1))[self._asked(block) >= 0])
+        return np.concatenate(found)
+
+    def assumptions(self, tilt: Tilt, score: np.ndarray) -> tuple[Checked | None, Checked | None]:
+        """Tests of what values by places and a cascade assume: whether people stop, and whether items below matter.
+
+        `score` [M] orders items by their worth; the tilted law is the one whose ratios the second test uses.
+        """
+        shown = self.shown
+        people = self.log.clusters[self.requests][shown.request]
+        lists = Decisions(self._down_to(tilt), shown.reward, people, place=shown.place)
+        return stopping_test(lists, score[shown.row]), cascade_test(lists)
 
     @property
     def undrawn(self) -> np.ndarray:

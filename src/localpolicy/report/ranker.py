@@ -22,6 +22,9 @@ def improvement_tables(result: Improvement) -> list[Table]:
     if result.earned is not None and result.price is not None:
         rows.append(("a drawn list earns", f"{result.earned:.4g} per request"))
         rows.append(("without the draw", _gain(result.price, result.earned)))
+    if result.stopping is not None:
+        told = f"yes (p = {result.stopping.p:.1g}): gains by a cascade" if result.stopping.fails else "not seen"
+        rows.append(("people stop after an answer", told))
     rows.append(("β", "∞: the ranker as it is" if math.isinf(result.beta) else f"{result.beta:.4g}"))
     if result.gain is not None and result.earned is not None:
         rows.append(("the layer, over the list without a draw", _gain(result.gain, result.earned)))
@@ -33,7 +36,8 @@ def improvement_tables(result: Improvement) -> list[Table]:
              f"{one.gain.effective:.0%}", "chosen" if one.beta == result.beta else "")
             for one in result.tried
         ]  # fmt: skip
-        note = "Gains over the drawn list, by places, weights capped at 10; the largest lower bound above 0 is chosen."
+        how = result.form if result.form == "by places" else "by a cascade"
+        note = f"Gains over the drawn list, {how}, weights capped at 10; the largest lower bound above 0 is chosen."
         found.append(Table("tilts", ("κ", "β", "gain", "at least", "sample left", ""), tried, note))
     return found
 
