@@ -19,14 +19,15 @@ from commands import invoked as lpi
 from page_tree import parse, specs, unexplained
 
 import localpolicy as lp
+from localpolicy.cli.evaluate import EXIT
 from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.store import Prepared
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
+from localpolicy.judge.next_step import WORTH, next_step
 from localpolicy.judge.rules import GateRules
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.estimate import Interval, Measurement
-from localpolicy.report.gate import WORTH, next_step
 from localpolicy.report.go import write_go
 from localpolicy.runs.run import Run
 from localpolicy.study.go import GoResult
@@ -72,7 +73,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     words = ("go", tmp_path / "shop.csv", "--out", out, "--titles", tmp_path / "names.csv", *SMALL)
     done = lpi(*words)
     verdict = json.loads((out / "verdict.json").read_text())
-    assert done.exit_code == {"deploy": 0, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]]
+    assert done.exit_code == EXIT[verdict["answer"]]
     assert "view=0.2" in done.stdout and verdict["answer"].upper() in done.stdout
     assert {check["figure"] for check in verdict["checks"]} >= {
         "gain",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,9 @@ from shop_logs import from_markdown, measured, write_shop
 
 import localpolicy as lp
 from localpolicy.cli.evaluate import EXIT
+from localpolicy.judge import claims
+from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.divergence import beyond_floor, times_floor, two_digits
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
@@ -23,7 +27,7 @@ from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_headline import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.gate import gate_headline
-from localpolicy.report.go import _by
+from localpolicy.report.go import as_judged
 from localpolicy.report.loop import loop_tables, write_loop
 from localpolicy.report.paper_table3 import main_table
 from localpolicy.study.arms import Study
@@ -196,11 +200,15 @@ def test_the_page_of_go_draws_the_figure_that_decided():
     rows = [Measurement.of("lpi", name, each) for name, each in shown.items()]
     policies = [PolicyInfo("lpi", "lpi_rl"), PolicyInfo("refused", "mle")]
     section = Section("", "", policies, rows, columns=columns, main="AR@1")
-    for name, interval in shown.items():
-        drawn = _by(section, name, "as said", judged="lpi")
-        assert drawn.main == name and drawn.figure("lpi", drawn.main) == interval
-        assert drawn.said(name) == columns.get(name, "as said")
-    assert _by(section, "purchase.nDCG@20", "x", judged="lpi").main == "AR@1", "the comparison has no such figure"
+    asked = [("value", "snips", "SNIPS"), ("value", "dr", "DR"), ("gain", "snips", "click.nDCG@20")]
+    for name, estimator, figure in asked:
+        rules, of = GateRules(estimator=estimator), SimpleNamespace(name="lpi")
+        verdict = Gate([claims.check(name, "yes", "", plain="it is")], of, None, rules, metric="click.nDCG@20")
+        drawn = as_judged(section, verdict)
+        assert drawn.main == figure and drawn.figure("lpi", drawn.main) == shown[figure]
+        assert drawn.said(figure) == columns.get(figure, "value (estimated reward per position)")
+    missing = as_judged(section, replace(verdict, metric="purchase.nDCG@20"))
+    assert missing.main == "AR@1", "the comparison has no such figure"
 
 
 def leaves(said: dict, path: str = "") -> dict[str, float]:

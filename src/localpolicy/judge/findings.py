@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from localpolicy.judge.checks.gains import unmeasured
 from localpolicy.judge.checks.value import too_little
@@ -22,10 +22,14 @@ LARGEST = "the larger mean"
 Called = Callable[[str], str]  # what a policy is called
 
 
-def findings(comparison: Comparison, *, names: Mapping[str, str] | None = None, of: str | None = None) -> list[Claim]:
+def findings(
+    comparison: Comparison, *, names: Mapping[str, str] | None = None, of: str | None = None,
+    verdict: Sequence[Claim] = (),
+) -> list[Claim]:  # fmt: skip
     """The questions to ask before an online test, each with its answer; those about one policy are about `of`.
 
-    `names` are what policies are called, where that is not their own name.
+    `names` are what policies are called, if that is not their own name. The checks of a `verdict` take the place of
+    what the comparison finds of which is better: two intervals of one gain would contradict each other.
     """
     asked = of if of in comparison.names else comparison.best_new
 
@@ -33,7 +37,8 @@ def findings(comparison: Comparison, *, names: Mapping[str, str] | None = None, 
         return (names or {}).get(name, name)
 
     moved = [] if comparison.candidate(asked).estimates_logging else [_has_moved(comparison, asked, called)]
-    claims = [_is_better(comparison, called), *moved, *_beats_simple(comparison, called)]
+    better = [_is_better(comparison, called), *moved, *_beats_simple(comparison, called)]
+    claims = [*verdict, *moved] if verdict else better
     claims += [*_seen_by_js(comparison, called), *_features(comparison, called), *_alike(comparison)]
     return [*claims, *_enough_weight(comparison, called), *_metric_picks_truth(comparison, called)]
 

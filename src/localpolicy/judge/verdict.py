@@ -15,6 +15,7 @@ from localpolicy.judge.kinds import GROUNDS, KINDS, Answer, Ground
 from localpolicy.judge.next_step import next_step
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import Measurement, as_json
+from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question
 from localpolicy.results import Result
@@ -96,6 +97,11 @@ class Gate(Result):
         if self.kind == "nothing":
             return "nothing"
         return self.metric if self.deciding.figure == "gain" else self.deciding.figure
+
+    def figure_of(self, check: Claim) -> str:
+        """What a check looks at, by its name in the long table."""
+        named = {"gain": self.metric, "value": by_name(self.rules.estimator).title}
+        return named.get(check.figure, check.figure)
 
     @property
     def against(self) -> str:

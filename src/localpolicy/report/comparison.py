@@ -17,6 +17,7 @@ from localpolicy.data.guess.log import Titles
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import TRUE_GAIN, Comparison
 from localpolicy.judge.findings import findings
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, sequences_of
 from localpolicy.measure.metrics import AT_K
@@ -62,11 +63,12 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
 
 def comparison_section(
     comparison: Comparison, *, names: Mapping[str, str] | None = None, base: Path | None = None,
-    titles: Titles | None = None, samples: bool = True, of: str | None = None,
+    titles: Titles | None = None, samples: bool = True, of: str | None = None, verdict: Gate | None = None,
 ) -> Section:  # fmt: skip
     """One comparison as a section; runs in the folder `base` are named relative to it.
 
-    Findings about one policy are about the one called `of`, or else about the best that is meant to improve.
+    Findings about one policy are about the one called `of`, or else about the best that is meant to improve. A
+    `verdict` on one of them says with its checks and its figures whether it is better.
     """
     names, first = Names(names or {}), comparison.evaluations[0]
 
@@ -82,6 +84,7 @@ def comparison_section(
     gains = {each.name: {**comparison.gains.get(each.name, {})} for each in comparison.evaluations}
     for name, gain in comparison.true_gains.items():
         gains[name][TRUE_GAIN] = gain
+    checks, more = ((), ()) if verdict is None else (verdict.checks, verdict.figures)
     return Section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
@@ -89,7 +92,7 @@ def comparison_section(
             _info(candidate, bars, names, base)
             for candidate, bars in zip(comparison.candidates, _histograms(comparison), strict=True)
         ],
-        measurements=named(comparison.measurements),
+        measurements=[*named(comparison.measurements), *more],
         segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.ranked)),
         columns=value | said([*comparison.columns, *first.rewards]),
         at_k=said(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
@@ -106,7 +109,7 @@ def comparison_section(
         samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
         lists=first.lists,
-        claims=findings(comparison, names=names, of=of),
+        claims=findings(comparison, names=names, of=of, verdict=checks),
         unit=first.unit,
         value=comparison.value,
     )

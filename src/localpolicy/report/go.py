@@ -13,8 +13,8 @@ from localpolicy.data.guess.guess import Guess
 from localpolicy.data.guess.reading import Use
 from localpolicy.errors import to_caller
 from localpolicy.judge.next_step import would_decide
+from localpolicy.judge.verdict import Gate
 from localpolicy.measure.answers import TOGETHER
-from localpolicy.measure.estimators import by_name
 from localpolicy.measure.metrics import AT_K
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
@@ -81,25 +81,13 @@ def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
 
 def write_go(result: GoResult, path: Path) -> Contents:
     """One HTML file: the answer, how much of the critic's opinion is in the policy that was judged, and all figures."""
-    section = comparison_section(
-        result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name
-    )
     verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
+    section = comparison_section(
+        result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name, verdict=verdict
+    )
     headline = Contents("", result.sentence, next_step=would_decide(result.comparison.question))
     if verdict is not None:
-        headline = gate_headline(verdict)
-        # Whether it is better is the gate's to say: with an interval of its own the page would have two of one gain.
-        others = [claim for claim in section.claims if claim.figure != section.main]
-        section = replace(section, measurements=[*section.measurements, *verdict.figures])
-        # What is drawn is the figure that made the answer, or else the one that says whether it is better.
-        for check in (verdict.better, verdict.deciding):
-            figure = {"gain": verdict.metric, "value": by_name(verdict.rules.estimator).title}.get(
-                check.figure, check.figure
-            )
-            words = {"value": value_said(check), TOGETHER: f"gain in {TOGETHER} over {verdict.against}"}
-            said = words.get(check.figure, figure)
-            section = _by(section, figure, section.columns.get(figure, said), judged=verdict.evaluation.name)
-        section = replace(section, claims=[*verdict.checks, *others])
+        headline, section = gate_headline(verdict), as_judged(section, verdict)
     notes = [*result.notes, *(result.comparison if verdict is None else verdict).notes]
     settings = {
         "localpolicy": __version__,
@@ -119,11 +107,17 @@ def write_go(result: GoResult, path: Path) -> Contents:
     return contents
 
 
-def _by(section: Section, figure: str, said: str, *, judged: str) -> Section:
-    """The same with this figure as the one that is drawn, where the policy that is judged has it.
+def as_judged(section: Section, verdict: Gate) -> Section:
+    """The section with the figure drawn that made the answer, or else the one that says whether it is better.
 
-    The caption names the others that have none.
+    A figure that the policy does not have is not drawn; the caption names the other policies that have none.
     """
-    if section.figure(judged, figure) is None:
-        return section
-    return replace(section, columns={figure: said, **section.columns}, main=figure)
+    words = {TOGETHER: f"gain in {TOGETHER} over {verdict.against}"}
+    for check in (verdict.better, verdict.deciding):
+        figure = verdict.figure_of(check)
+        if section.figure(verdict.evaluation.name, figure) is not None:
+            said = value_said(check) if check.figure == "value" else words.get(figure, figure)
+            section = replace(
+                section, columns={figure: section.columns.get(figure, said), **section.columns}, main=figure
+            )
+    return section
