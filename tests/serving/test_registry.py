@@ -57,7 +57,7 @@ def verdict(tmp_path, answer: str, **more):
     return path
 
 
-@pytest.mark.parametrize("answer", ["deploy", "do not deploy", "cannot tell", None])
+@pytest.mark.parametrize("answer", ["deploy", "test online", "do not deploy", "cannot tell", None])
 def test_the_gate_alone_makes_a_champion(answer, run, exported, mlflow, tmp_path):
     gate = None if answer is None else verdict(tmp_path, answer, policy_sha256=run.manifest["policy_sha256"])
     made = register(run.folder, name="shop", export=exported.folder, gate=gate, uri="file:here")
@@ -69,6 +69,18 @@ def test_the_gate_alone_makes_a_champion(answer, run, exported, mlflow, tmp_path
     assert mlflow.tags.get("localpolicy.gate") == answer
     ((_, _, artifacts, metadata),) = mlflow.models
     assert artifacts == {"export": str(exported.folder.resolve())} and metadata == {"policy": exported.version}
+
+
+def test_nothing_becomes_champion_on_assumed_ground(run, exported, mlflow, tmp_path):
+    """No gate says so: such a file was edited, or made by something else."""
+    for ground, refused in (("assumed", True), ("none", True), ("randomised", False)):
+        gate = verdict(tmp_path, "deploy", policy_sha256=run.manifest["policy_sha256"], ground=ground)
+        if refused:
+            with pytest.raises(DataError, match=ground):
+                register(run.folder, name="shop", export=exported.folder, gate=gate)
+        else:
+            register(run.folder, name="shop", export=exported.folder, gate=gate)
+    assert mlflow.aliases == {("shop", "champion"): "1"}
 
 
 def test_the_model_answers_like_the_export(run, exported, mlflow):

@@ -75,6 +75,15 @@ CHECKS = {  # by name: the rule, and what holds where it says yes
     "other events": ("no significant loss above max_event_loss (Holm)", "no other event loses significantly"),
     "value": ("the estimated reward is significantly above what is asked", "its estimated reward is high enough"),
     "return": ("the estimated return is significantly above what is asked", "a visit earns more"),
+    "hidden cause": (
+        "shown, not judged: such a log cannot rule it out", "how strong a hidden cause must be to undo the gain",
+    ),
+    "direction": (
+        "the reward per answer is not significantly lower", "what an answer would earn is no lower than before",
+    ),
+    "propensities": (
+        "no mean of π/μ is significantly above 1", "the logged propensities are those of what was shown",
+    ),
     "agreement": ("no significant loss", "it orders what people rated at least as well as before"),
     "segments": ("no significant loss above max_segment_loss (Holm)", "no segment loses significantly"),
     "coverage": ("at least min_coverage_ratio of the deployed one", "its lists still reach enough of the catalogue"),

@@ -21,8 +21,11 @@ from localpolicy.judge.case import Case
 from localpolicy.judge.checks.answers import confounded_answers, worth_of_answers
 from localpolicy.judge.checks.baselines import by_answers, by_ranks, by_value
 from localpolicy.judge.checks.coverage import lists_reach_enough
+from localpolicy.judge.checks.direction import no_lower_reward
 from localpolicy.judge.checks.divergence import within_budget
 from localpolicy.judge.checks.gains import agreement, gain, other_events
+from localpolicy.judge.checks.hidden_cause import hidden_cause
+from localpolicy.judge.checks.propensities import true_propensities
 from localpolicy.judge.checks.returns import gain_in_reward
 from localpolicy.judge.checks.segments import no_segment_loses
 from localpolicy.judge.checks.training import reference_fit
@@ -69,11 +72,12 @@ KINDS: dict[str, Kind] = {
     "value": Kind(
         "randomised",
         "the reward per decision, or per whole list, had it shown the items; per visit where the future matters",
-        (gain_in_reward,), (agreement, by_value, *EVERY), BY_RANK, "deploy", "the value decides",
+        (gain_in_reward,), (true_propensities, agreement, by_value, *EVERY), BY_RANK, "deploy", "the value decides",
     ),
     "rewards": Kind(
         "assumed", "what an answer would be worth, alone and with how many there would be",
-        (worth_of_answers,), (by_answers, *EVERY), (no_lower_value, *BY_RANK), "test online", SHOWN_BEFORE,
+        (worth_of_answers,), (by_answers, *EVERY), (hidden_cause, no_lower_value, *BY_RANK), "test online",
+        SHOWN_BEFORE,
     ),
     "imitations": Kind(
         "assumed", "which of two imitations of the log ranks higher what people took",
@@ -81,14 +85,15 @@ KINDS: dict[str, Kind] = {
     ),
     "liking": Kind(
         "assumed", "how well what is ranked high was liked, of what people chose to rate",
-        (gain,), (*RANKS, by_ranks, *EVERY), (), "test online",
+        (gain,), (no_lower_reward, *RANKS, by_ranks, *EVERY), (), "test online",
     ),
     "metric": Kind(
-        "assumed", "the figure that the rules name", (gain,), (*RANKS, by_ranks, *EVERY), (), "test online",
+        "assumed", "the figure that the rules name",
+        (gain,), (no_lower_reward, *RANKS, by_ranks, *EVERY), (), "test online",
     ),
     "metric and value": Kind(
         "randomised", "the figure that the rules name, at no loss of value",
-        (gain,), (*RANKS, by_ranks, *EVERY), (), "deploy",
+        (gain,), (true_propensities, *RANKS, by_ranks, *EVERY), (), "deploy",
     ),
     "deterministic": Kind(
         "none", "what an answer would be worth, had it not mattered who was shown what",

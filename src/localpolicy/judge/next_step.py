@@ -42,6 +42,8 @@ OPEN = {  # what to do where a check cannot tell, and more of the log would not 
     "reward per answer": PROPENSITIES,
     "worth and number of answers": PROPENSITIES,
     "baselines": "Test both online.",
+    "direction": "Test online, on a small share of the people.",
+    "propensities": "Find out with what probabilities the items were shown (lpi audit), or log them anew.",
     "divergence": "Hold out more sequences, or raise the budget (rule max_js).",
     "divergence over floor": "Give a second mle run of another seed with --against, and ask again.",
     "reference fit": "Train the estimates of the log for longer, and ask again.",
@@ -55,7 +57,7 @@ REMEDY = {  # by the check that said no
     "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
     "divergence": "Or take a larger β, which moves less.",
 }
-INSTEAD = "Serve '{}' ({} saves it), or find out what it knows that the policy does not."
+INSTEAD = "{} '{}' ({} saves it), or find out what it knows that the policy does not."
 
 
 class Answered(Protocol):
@@ -103,7 +105,7 @@ def next_step(verdict: Answered) -> str:
     if (instead := verdict.deciding.instead) is not None:
         name = instead.replace(" ", "-").lower()
         saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
-        return INSTEAD.format(instead, saves)
+        return INSTEAD.format("Serve" if verdict.ground == "randomised" else "Test online", instead, saves)
     if verdict.answer == "test online":
         return FIRST_STAGE.format(command=rollout_command(verdict))
     if verdict.answer == "cannot tell":

@@ -123,7 +123,9 @@ class Gate(Result):
             more = f"{gain.plain}, and {PASSED}"
             if self.answer == "deploy":
                 return f"Deploy {new} instead of {old}: {more}.{beside}{''.join(open_ones)}"
-            return f"Test {new} online beside {old}: {more}. {HIDDEN}{beside}{''.join(open_ones)}"
+            hidden = [check.plain for check in self.checks if check.figure == "hidden cause" and check.plain]
+            unless = f" {hidden[0]}." if hidden else ""
+            return f"Test {new} online beside {old}: {more}. {HIDDEN}{unless}{beside}{''.join(open_ones)}"
         if (instead := self.deciding.instead) is not None:
             do = "Deploy that one" if self.ground == "randomised" else "Try that one online"
             return f"Do not deploy {new}: the simple baseline '{instead}' does better. {do}."

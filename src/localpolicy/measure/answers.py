@@ -63,6 +63,7 @@ class Answers(NamedTuple):
     choices: Choices
     values: np.ndarray
     refusal: str = ""
+    weight: np.ndarray | None = None  # w, capped; None if there are no values
 
     @property
     def worth(self) -> float:
@@ -118,7 +119,7 @@ def answers(choices: Choices, logp_log: np.ndarray | None, rules: OverlapRules) 
     if abs(mean.mean - 1) > max(rules.max_bias, BIAS_ERRORS * mean.se):
         said = f"the mean of π/μ̂ is {mean.mean:.2f} ± {REACH * mean.se:.2f} (95 %), and should be 1"
         return Answers(choices, none, f"the estimate of the log is too poor to weight {choices.name} by: {said}")
-    return Answers(choices, snips(choices, logp_log))
+    return Answers(choices, snips(choices, logp_log), weight=weight)
 
 
 def log_probability(choices: Choices, estimates: Collection[str]) -> np.ndarray | None:

@@ -233,7 +233,9 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
     elif share > rules.max_share:
         refusal = f"one of the {what} carries {share:.0%} of all weight (most: {rules.max_share:.0%})"
     elif abs(mean - 1) > max(rules.max_bias, 4 * se):
-        cause = "the policy shows what the log never did" if mean < 1 else "the propensities are too small"
+        cause = "the propensities are too small"
+        if mean < 1:
+            cause = "the propensities are too large, or the policy shows what the log never did"
         refusal = f"the mean weight is {mean:.3f} ± {REACH * se:.3f} (95 %) and should be 1: {cause}"
     elif rewarded < rules.min_rewarded:
         few = f"only {rewarded}" if rewarded else "none"

@@ -17,7 +17,7 @@ from localpolicy.serving.service import is_export_of
 
 CHAMPION = "champion"
 LONGEST = 500  # characters of a parameter that MLflow keeps
-ANSWERS = ("deploy", "do not deploy", "cannot tell", "nothing to decide")
+ANSWERS = ("deploy", "test online", "do not deploy", "cannot tell", "nothing to decide")
 
 
 def register(
@@ -87,6 +87,10 @@ def _answer(path: Path) -> tuple[str, str | None]:
     answer = content.get("answer") if isinstance(content, dict) else None
     if answer not in ANSWERS:
         raise DataError(f"{path} holds no gate's answer; expected what 'lpi gate --json' writes.")
+    if answer == "deploy" and content.get("ground", "randomised") != "randomised":
+        raise DataError(
+            f"{path} says deploy on {content['ground']} ground, as no gate does: expected what 'lpi gate --json' wrote."
+        )
     return str(answer), content.get("policy_sha256")
 
 
