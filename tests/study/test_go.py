@@ -247,6 +247,14 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     assert short.seeds == (101,) and short.runs == 2 and any("second estimate" in note for note in short.notes)
     least = re.search(r"even the least takes about (\d+) minutes", short.notes[0])
     assert least and int(least[1]) >= 3 * 2 * 30 / 60, "three epochs of two runs, said first"
+    with monkeypatch.context() as patch:  # a wide catalogue: a sample of it, if all of it would cost epochs
+        patch.setattr(place, "WIDE", data.n_items)
+        patch.setattr(place, "LEAST_SAMPLE", 3)
+        sampled = planned(10)
+        assert sampled.config.train.sampled == 3 and any(f"3 of {data.n_items} items" in n for n in sampled.notes)
+        assert planned(10**4).config.train.sampled is None, "there is time for all"
+        patch.setattr(place, "WIDE", data.n_items + 1)
+        assert planned(10).config.train.sampled is None
     speed(30.0, 20.0)
     few = planned(2.0)
     each = place.PASSES * place.ALL_OF_IT * 20 / validation

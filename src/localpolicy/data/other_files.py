@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.sources import JSON_LINES
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.files import whole_file
@@ -48,6 +47,8 @@ def _objects(path: Path) -> Iterator[pa.Table]:
     with path.open("rb") as file:
         if not file.read(1):
             raise DataError(f"{path} is empty: expected a log with at least one row.")
+    from localpolicy.data.engines.duckdb import DuckDB  # not needed where prepared data are read
+
     with tempfile.TemporaryDirectory() as scratch:
         engine = DuckDB(Path(scratch))
         try:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.open_items import OpenItems
+from localpolicy.catalogue.sampled import Sampler
 from localpolicy.catalogue.soft_targets import cross_entropy
 from localpolicy.logits import LinearLogits, Logits
 from localpolicy.model.backbones import Layout
@@ -106,6 +107,7 @@ class NetworkReader:
     reads: Reads
     catalogue: ModuleType
     logging_policy: Policy | None = None  # μ̂ where it is not a head
+    sampler: Sampler | None = None  # of the items that training sums over; None: all of them
 
     @property
     def critic(self) -> str | None:
@@ -151,13 +153,26 @@ class NetworkReader:
             assert isinstance(student, LinearLogits), "refused before training: the catalogue is split over ranks"
             numbers["cross_entropy"] = cross_entropy(student, self.logging_policy.rows_at(batch, at))
         if self.reads.policy:
-            logp = self.catalogue.log_prob(network.head("policy").logits(current), items, open_items)
+            logp = self._log_prob(network.head("policy").logits(current), items, open_items)
         else:
             logp = numbers["q_fit"].new_zeros(len(at))
         branch.join(constants.values())
         return Readout(
             logp=logp, reward=_scored(batch.credited, batch).to(logp.dtype), step=step, **constants, **numbers
         )
+
+    def _log_prob(self, rows: Logits, items: Tensor, open_items: OpenItems | None) -> Tensor:
+        """log π of the taken items; in training over a sample of the catalogue if there is a sampler."""
+        if self.sampler is None or not (self.network.training and isinstance(rows, LinearLogits)):
+            return self.catalogue.log_prob(rows, items, open_items)  # type: ignore[no-any-return]
+        return self.sampler.log_prob(rows, items)
+
+    def _mean(self, rows: Logits, values: Logits) -> Tensor:
+        """Σ_a softmax(row)_a value_a, over the same items as `_log_prob`."""
+        if self.sampler is None or not (self.network.training and isinstance(rows, LinearLogits)):
+            return self.catalogue.mean(rows, values)  # type: ignore[no-any-return]
+        assert isinstance(values, LinearLogits), "the catalogue is not split over ranks: refused before training"
+        return self.sampler.mean(rows, values)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
         """The head that is fitted, and the one that evaluates it."""
@@ -242,7 +257,7 @@ class NetworkReader:
             following = evaluated.at(best)
         else:
             logging = self._logging(batch, hidden_eval, tokens, frozen)
-            following = evaluated.shifted(self.catalogue.mean(logging, evaluated.logits))
+            following = evaluated.shifted(self._mean(logging, evaluated.logits))
         if batch.context is not None:
             following = following + lower_rewards(batch)[tokens]
         if batch.counted is not None:

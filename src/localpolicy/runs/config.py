@@ -84,6 +84,10 @@ class TrainConfig(Settings):
     catalogue: Literal["auto", "fused", "chunked", "dense"] = Field(
         "auto", description="backend of the catalogue statistics; auto: fused kernels on CUDA, else chunked"
     )
+    sampled: int | None = Field(
+        None, ge=2, description="on a CPU, sum over so many items at each training step, drawn by their counts and "
+        "weighed by 1/chance; whatever is measured sums over all items (default: train over all, too)"
+    )  # fmt: skip
     capture: bool = Field(
         True, description="on CUDA, replay a step as one captured graph; where that cannot be, steps run one by one "
         "and the manifest says why"

@@ -2,8 +2,8 @@
 
 The plan follows from counts and from the kept speed of this machine (`speed`), and no clock changes it afterwards: the
 same log, seed and minutes give the same plan and the same verdict, beside other work too, where all takes longer. What
-is cut, in this order: sequences that are held out of a large log, epochs, the second estimate of the logging policy,
-and test sequences that are judged.
+is cut, in this order: sequences that are held out of a large log, items that a training step sums over, epochs, the
+second estimate of the logging policy, and test sequences that are judged.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ LADDER = (*range(1, 7), 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100, 125, 160
 OF_AN_ESTIMATE, OF_THE_IMPROVEMENT, ALL_OF_IT = 3, 8, 2.5
 PASSES = 12  # that judging all of them costs, in measurements of one policy against the estimates
 FEWEST_JUDGED = 100  # sequences
+WIDE, LEAST_SAMPLE = 10_000, 2_000  # items: of a catalogue that training may sample, and of a sample
 
 
 @dataclass(frozen=True)
@@ -127,16 +128,28 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     # Half of the validation split chooses epochs, the other half β of the improvement.
     train = {"seed": seed, "device": device, "min_history": 0 if alone else 1, "choose_on": "half"}
     config = resolve(Config.parse({"objective": {"name": "mle"}, "train": train}).with_changes(changes), data)
-    step, each = speed_of(data, config)
-    scoring, test = each * len(data["validation"]), len(data["test"])
-    epoch = step * math.ceil(len(data["train"]) / config.train.batch_size) + scoring
     side_by_side = minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
     seeds: tuple[int, ...] = REFERENCE_SEEDS
     given, left = counted(minutes, "minute"), time_left(minutes, sum(split.events for split in data.splits.values()))
     asked = any(change.startswith("train.epochs=") for change in changes)
-    budget = max(left - PASSES * ALL_OF_IT * each * test, TRAINING_SHARE * left)
-    # One epoch of every run: the improvement's critic comes after the estimates.
-    together = epoch * ((1 if side_by_side else len(seeds)) + (improve is not None))
+    test, stages = len(data["test"]), (1 if side_by_side else len(seeds)) + (improve is not None)
+
+    def timed(config: Config) -> tuple[float, float, float]:
+        """Seconds of an epoch, of a sequence that is scored, and for training."""
+        step, each = speed_of(data, config)
+        epoch = step * math.ceil(len(data["train"]) / config.train.batch_size) + each * len(data["validation"])
+        return epoch, each, max(left - PASSES * ALL_OF_IT * each * test, TRAINING_SHARE * left)
+
+    epoch, each, budget = timed(config)
+    if min(config.train.epochs, ENOUGH_EPOCHS) * epoch * stages > budget and (size := sample_size(data, config)):
+        config = config.model_copy(update={"train": config.train.model_copy(update={"sampled": size})})
+        epoch, each, budget = timed(config)
+        notes.append(
+            f"to stay within the time ({given}), training sums over {size:,} of {data.n_items:,} items at each step, "
+            "drawn and weighed by their chances; everything is measured over all items"
+        )
+    scoring = each * len(data["validation"])
+    together = epoch * stages  # one epoch of every run: the improvement's critic comes after the estimates
     if budget < FEWEST_EPOCHS * together and not asked:
         seeds, together = REFERENCE_SEEDS[:1], epoch * (1 + (improve is not None))
         notes.append(
@@ -171,6 +184,14 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
         notes.insert(0, f"known before any training: the answer will be 'cannot tell', since {known.because}")
     runs = len(seeds) + (improve is not None)
     return Plan(config, improve, runs, epoch, training, seeds, side_by_side, judged, tuple(notes))
+
+
+def sample_size(data: Prepared, config: Config) -> int | None:
+    """Items to draw for each training step; None if all are summed over (a narrow catalogue, lists, a GPU)."""
+    lists = "above" in data["train"].arrays or data.filters is not None
+    if data.n_items < WIDE or lists or config.train.device != "cpu" or config.train.sampled is not None:
+        return None
+    return max(LEAST_SAMPLE, data.n_items // 16)
 
 
 def counted(number: float, what: str) -> str:

@@ -58,7 +58,7 @@ def shape_of(data: Prepared, config: Config) -> str:
     train = data["train"]
     counts = (data.n_items, train.events / max(len(train), 1), config.data.length, config.train.batch_size)
     shape = [where, torch.get_num_threads(), torch.__version__, *(f"{float(each):.2g}" for each in counts)]
-    return " | ".join(map(str, [*shape, config.model.model_dump_json(), config.train.catalogue]))
+    return " | ".join(map(str, [*shape, config.model.model_dump_json(), config.train.catalogue, config.train.sampled]))
 
 
 def _folder() -> Path:

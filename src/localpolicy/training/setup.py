@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from localpolicy.catalogue import backend, chosen, fused, sharded
+from localpolicy.catalogue.sampled import Sampler
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.neighbours import NewItems
@@ -37,6 +38,8 @@ from localpolicy.training.selection import rule
 # Decay bounds a weight by its inverse, and that of gains bounds probabilities: without it sparse logs are overfitted,
 # with all of it predictable logs are not learnt (docs/results/defaults.md).
 OF_VECTORS = 0.4
+# Read of a whole row: of these a sample would make noisy weights.
+WHOLE = {"logp_logging", "q_expected", "q_policy", "q_max", "cross_entropy"}
 OF_VALUE = 1e-2  # of the value head, itself: 1/β amplifies its noise
 
 
@@ -165,7 +168,30 @@ def build_reader(
         reads,
         backend(config.train.catalogue) if shard is None else sharded,
         logging_policy=logging_policy,
+        sampler=sampler_of(data, config),
     )
+
+
+def sampler_of(data: Prepared, config: Config) -> Sampler | None:
+    """The sampler that `train.sampled` asks for; None where the sample would be the whole catalogue.
+
+    Raise ConfigError if the objective, the log or the device needs sums over all items.
+    """
+    size = config.train.sampled
+    if size is None or size >= data.n_items:
+        return None
+    lists = "above" in data["train"].arrays or data.filters is not None
+    reason = (
+        "sums over all items are fast on a GPU" if config.train.device != "cpu"
+        else "the catalogue is split over processes" if config.train.shard_catalogue
+        else "this log holds lists or filters, whose softmax is over what could be chosen" if lists
+        else f"{config.objective.name} weighs by probabilities, which a sample only estimates"
+        if config.objective.reads().fields & WHOLE
+        else None
+    )  # fmt: skip
+    if reason is not None:
+        raise ConfigError(f"train.sampled: {reason}. Leave it out.")
+    return Sampler.by_counts(torch.from_numpy(np.bincount(data["train"].arrays["item"], minlength=data.n_items)), size)
 
 
 def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
