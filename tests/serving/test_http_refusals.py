@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localpolicy.serving.config import ServeConfig
-from localpolicy.serving.endpoints import more_than
+from localpolicy.serving.endpoints import SMALL, Endpoint, more_than
 from localpolicy.serving.limits import Limits
 
 BAD = {
@@ -61,6 +61,23 @@ def test_bad_input_is_refused_with_a_reason(client, tmp_path, name):
     assert answer.status_code == status, answer.text
     assert answer.json()["error"] and "Traceback" not in answer.text and len(answer.text) < 1000
     assert rows(tmp_path, "SELECT COUNT(*) FROM requests") == [(0,)]
+
+
+@pytest.mark.parametrize(("more", "in_the_loop"), [(0, True), (1, False)])
+def test_large_bodies_are_read_outside_of_the_event_loop(client, monkeypatch, more, in_the_loop):
+    """While they are, others are answered. Of one byte more than `SMALL`, and of no more."""
+    read, threads = Endpoint.read, []
+
+    def watched(endpoint, body):
+        threads.append(threading.current_thread())
+        return read(endpoint, body)
+
+    monkeypatch.setattr(Endpoint, "read", watched)
+    body = json.dumps({"history": [100], "k": 3}).encode()
+    body = body + b" " * (SMALL + more - len(body))
+    assert client.post("/v1/recommend", content=body, headers={"content-type": "application/json"}).status_code == 200
+    loop = client.portal.call(threading.current_thread)
+    assert [thread is loop for thread in threads] == [in_the_loop]
 
 
 def test_reasons_name_the_field(client):
@@ -171,6 +188,23 @@ def test_a_body_may_be_as_large_as_said_and_no_larger(start, streamed, more, sta
         "/v1/recommend", content=pieces if streamed else body, headers={"content-type": "application/json"}
     )
     assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(("length", "status", "waited"), [("1000", 200, 1), ("1001", 413, 0)])
+def test_a_body_that_says_that_it_is_too_large_is_not_waited_for(length, status, waited):
+    received = []
+
+    async def inner(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def body():
+        received.append(1)
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    limits = Limits(inner, token=None, queue=4, largest_body=1000, body_seconds=60)
+    call, statuses = asked(limits, "/v1/recommend", receive=body, content_length=length)
+    asyncio.run(call)
+    assert (statuses, len(received)) == ([status], waited)
 
 
 LIMITS = {"longest_history": 5, "most_ids": 12, "longest_list": 4}

@@ -17,6 +17,7 @@ from localpolicy.serving.app import make_app
 from localpolicy.serving.audit import audit
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
+from localpolicy.serving.reranking import MOST_RULES
 
 
 @pytest.fixture
@@ -108,6 +109,13 @@ def test_rules_of_a_service_and_of_a_request(serve, tmp_path):
     assert "rules.group" in ask(client, rules={"group": 3}, expect=422)["error"]
     assert "no column 'colour'" in ask(client, rules={"group": "colour"}, expect=422)["error"]
     assert "the rules leave" in ask(client, k=15, expect=422)["error"]
+
+
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 422)])
+def test_rules_hold_few_values(serve, more, status):
+    """The rules, their list of boosts and each boost with its two entries count."""
+    boosts = [{"item": "i1", "times": 1}] * ((MOST_RULES - 2) // 3 + more)
+    assert ask(serve(), rules={"boost": boosts}, expect=status)
 
 
 def test_items_rest_for_some_hours(serve):

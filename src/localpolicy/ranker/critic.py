@@ -136,7 +136,7 @@ class Crossed:
     def load(cls, folder: Path, codings: tuple[Coding, ...], places: int) -> Crossed:
         """Out of a run."""
         made = cls(codings, places)
-        with np.load(folder / cls.FILE, allow_pickle=False) as arrays:
+        with (folder / cls.FILE).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             weights = arrays["weights"]
         if weights.shape != (made.size,):
             raise RunError(f"{folder / cls.FILE} has {weights.shape} weights, expected {made.size}: it was altered.")

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from localpolicy.errors import ConfigError, DataError, RunError, nearest, shown
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, nearest, shown
 from localpolicy.plackett_luce import Ranked, best, check_places, draw, law
 from localpolicy.ranker.critic import CRITICS, Critic
 from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen
@@ -29,6 +31,63 @@ from localpolicy.runtime.files import read_sealed, sha256
 FILE = "layer.json"
 FORMAT, READS = 1, (1,)
 TEMPERATURE = 0.1  # of standardised scores, where the log's lists were not drawn: costs about 1 % of the clicks
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class _Column(_Part):
+    name: str
+    of_request: bool
+    names: list[str] | None
+    edges: list[float]
+    mean: float = Field(allow_inf_nan=False)
+    scale: float = Field(gt=0, allow_inf_nan=False)
+
+
+class _Critic(_Part):
+    name: str
+    folder: str = Field(pattern=r"^[\w-]+$")
+    places: int = Field(ge=1)
+    weight: float = Field(allow_inf_nan=False)
+    sha256: str
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in CRITICS:
+            raise ValueError(f"there is no critic {name!r}")
+        return name
+
+
+class _Law(_Part):
+    kind: Literal["probabilities", "scores", "deterministic", "unknown"]  # as `law.Kind`, which needs scipy
+    temperature: float | None = Field(gt=0)
+    standardise: bool
+
+
+class Description(_Part):
+    """What a layer is drawn with, of the content of `layer.json`."""
+
+    columns: list[_Column]
+    critics: dict[str, _Critic]
+    law: _Law
+    beta: float | None = Field(gt=0)
+    manifest_sha256: str = Field(min_length=1)
+
+
+@contextmanager
+def _readable(folder: Path) -> Iterator[None]:
+    """Whatever a reader of a layer meets in the block is one kind of error. Ours keep their words."""
+    try:
+        yield
+    except LocalPolicyError:
+        raise
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"[:200]
+        raise RunError(f"{folder} is no layer that this version reads ({what}): it was altered, or made by another "
+                       "version. Make it again with 'lpi improve'.") from None  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -65,6 +124,8 @@ class Layer:
         about = read_sealed(self.folder / FILE)
         if not isinstance(about, dict) or about.get("format") not in READS:
             raise RunError(f"{self.folder} is no layer that this version reads; make it with 'lpi improve'.")
+        with _readable(self.folder):
+            Description.model_validate(about)
         self.about = about
         self.law: dict[str, Any] = about["law"]
         chosen = about["beta"]
@@ -87,7 +148,8 @@ class Layer:
             path = folder / kind.FILE
             if not path.is_file() or sha256(path) != one["sha256"]:
                 raise RunError(f"{path} is missing or was altered (its digest differs). Bring it back, or train again.")
-            found[event] = kind.load(folder, self.encoder.codings, one["places"])
+            with _readable(self.folder):
+                found[event] = kind.load(folder, self.encoder.codings, one["places"])
         return found
 
     @cached_property

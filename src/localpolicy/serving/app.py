@@ -25,7 +25,15 @@ from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.endpoints import FEW, PROBLEMS, UNKNOWN, Endpoints, Posts, problem, refusal
 from localpolicy.serving.limits import Limits, PatientProtocol
 from localpolicy.serving.metrics import AccessLog
-from localpolicy.serving.reranking import MOST_COLUMNS, LayerService, Rerank, Reranked, most_candidates, rerank_within
+from localpolicy.serving.reranking import (
+    MOST_COLUMNS,
+    MOST_VALUES,
+    LayerService,
+    Rerank,
+    Reranked,
+    most_candidates,
+    rerank_within,
+)  # fmt: skip
 from localpolicy.serving.schema import (
     FeedbackReport,
     Health,
@@ -100,7 +108,7 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
 
 def _rerank(endpoints: Endpoints, service: LayerService) -> None:
     config = service.config
-    most = FEW + 2 * config.longest_history + MOST_COLUMNS * most_candidates(config)
+    most = FEW + 2 * config.longest_history + min(MOST_VALUES, MOST_COLUMNS * most_candidates(config))
 
     @endpoints.post("/v1/rerank", rerank_within(config), names=most, commas=most, refuses={**PROBLEMS, **UNKNOWN})
     async def rerank(asked: Rerank) -> Reranked:

@@ -90,6 +90,7 @@ class Batcher:
         """Lists for all; questions of one kind are scored and drawn together."""
         kinds: defaultdict[Hashable, list[int]] = defaultdict(list)
         for number, asked in enumerate(questions):
+            _ = asked.item_filter.digest  # here, since the event loop has no time for long filters
             kind = id(asked.recommender), asked.beta, asked.k, asked.sample, asked.floor, asked.fallback
             kinds[kind].append(number)
         results: dict[int, Made | LocalPolicyError] = {}

@@ -1,7 +1,7 @@
 """Endpoints that take one body of JSON and answer with one model; what cannot be answered is told as JSON too.
 
 To add an endpoint, write its body and its answer in `schema`, with `fail_fast=True` and a `max_length` on every list,
-and register a function in `app._endpoints`:
+and register a function in `app`:
 
     @post("/v1/rerank", Rerank, names=FEW + 3 * most, commas=FEW + 3 * most)
     async def rerank(asked: Rerank) -> Reranked:
@@ -15,9 +15,11 @@ errors, the metrics and the spans follow from the path.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +27,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
-from localpolicy.errors import LocalPolicyError
+from localpolicy.errors import DataError, LocalPolicyError, bounded
 from localpolicy.serving.log import LogError, Unknown
 from localpolicy.serving.schema import Problem
 from localpolicy.serving.tracing import span
@@ -34,6 +36,7 @@ LOG = logging.getLogger(__name__)
 SHOWN_PROBLEMS = 3
 LONGEST_NAME = 64  # characters of a field's name that are repeated
 FEW = 64  # more marks than any body has without its lists
+SMALL = 1 << 14  # bytes of a body that is read in the event loop: that takes less time than to ask a thread for it
 JSON_TYPE = re.compile(rb"application/(?:[\w.-]+\+)?json\s*(?:;|$)")
 TEXT = r'"(?:[^"\\]++|\\.)*+"'  # no step through a body is taken twice, whatever it holds: `++` gives nothing back
 NEXT = {
@@ -65,6 +68,13 @@ class Endpoint:
     names: int
     commas: int
     answer: Callable[[Any], Awaitable[BaseModel]]
+
+    def read(self, body: bytes) -> BaseModel:
+        """What is asked; raises where the body holds too much, and then where something of it is wrong."""
+        if more_than(self.names, ":", body) or more_than(self.commas, ",", body):
+            most = f"at most {self.names:,} names of fields and {self.commas:,} commas"
+            raise DataError(f"too many elements: a body here holds {most}.")
+        return self.asked.model_validate_json(body)
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,8 @@ class Posts:
 
     def __init__(self, app: Any, *, table: Mapping[str, Endpoint]) -> None:
         self.app, self.table = app, table
+        # Large bodies are read one at a time: what one of them takes of memory is all that any number of them take.
+        self.reader = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer, or hand on what is no body for one of the endpoints."""
@@ -113,11 +125,11 @@ class Posts:
                 return
             body = (await receive()).get("body", b"")
             try:
-                if more_than(known.names, ":", body) or more_than(known.commas, ",", body):
-                    most = f"at most {known.names:,} names of fields and {known.commas:,} commas"
-                    await problem(422, f"too many elements: a body here holds {most}.")(scope, receive, send)
-                    return
-                answer = await known.answer(known.asked.model_validate_json(body))
+                if len(body) <= SMALL:
+                    asked = known.read(body)
+                else:
+                    asked = await asyncio.get_running_loop().run_in_executor(self.reader, known.read, body)
+                answer = await known.answer(asked)
             except ValidationError as error:
                 await invalid(error.errors(include_url=False, include_input=False))(scope, receive, send)
                 return
@@ -150,7 +162,7 @@ def refusal(error: LocalPolicyError) -> JSONResponse:
     if isinstance(error, LogError):
         LOG.error("%s", error)
         return problem(503, "the log cannot be written, so nothing is answered.", None, **{"retry-after": "1"})
-    return problem(404 if isinstance(error, Unknown) else 422, str(error))
+    return problem(404 if isinstance(error, Unknown) else 422, bounded(str(error)))
 
 
 def invalid(errors: Sequence[Any]) -> JSONResponse:

@@ -21,6 +21,7 @@ class Layers:
         self.folder, self.shadow = config.export, config.shadow
         self.rules = Rules() if config.rules is None else Rules.parse(read_yaml(config.rules) or {})
         self.refused: str | None = None
+        self.damaged = False  # what was loaded is whole, and its files are not any more
         self._stamp = self._written()
         self.loaded = self._load()
 
@@ -38,12 +39,27 @@ class Layers:
         try:
             made = self._load()
         except Exception as error:  # whatever is wrong with it, the old one goes on
-            self.refused = str(error)
+            self.refused, self.damaged = str(error), False
             LOG.warning("refused a new layer, %s goes on: %s", self.loaded.version, error)
             return
         if made.version != self.loaded.version:
             LOG.warning("swapped %s for %s", self.loaded.version, made.version)
-        self.loaded, self.refused = made, None
+        self.loaded, self.refused, self.damaged = made, None, False
+
+    def recheck(self) -> None:
+        """Compare the digests of the files again: damage on the disk is told before a restart finds it."""
+        stamp = self._written()
+        if stamp != self._stamp or (self.refused is not None and not self.damaged):
+            return  # another layer was put there, which `refresh` looks at
+        try:
+            self._load()
+        except Exception as error:
+            if stamp == self._written():
+                self.damaged, self.refused = True, f"{error} What was loaded from it goes on until a restart."
+                LOG.error("%s", self.refused)
+        else:
+            if self.damaged:
+                self.damaged, self.refused = False, None
 
     def _load(self) -> Layer:
         made = Layer(Path(self.folder), rules=self.rules, shadow=self.shadow)

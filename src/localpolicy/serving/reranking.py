@@ -6,13 +6,14 @@ of its filter. So rotation, erasure and answers work as for every other list, an
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field, StrictBool
+from pydantic import AfterValidator, BaseModel, Field, StrictBool
 
 from localpolicy.errors import DataError
 from localpolicy.ranker.layer import Layer, as_columns
@@ -42,10 +43,27 @@ if TYPE_CHECKING:
     from localpolicy.serving.config import ServeConfig
 
 MOST_COLUMNS = 40  # of a candidate, and of a context
-MOST_CANDIDATES = 2000  # of a request: with columns, about what the largest body holds
+MOST_CANDIDATES = 2000  # of a request
+MOST_VALUES = 30_000  # of all candidates of a request together: with their names, about what the largest body holds
+MOST_RULES = 1000  # values of one request's rules
 HOUR = 3_600_000  # ms
 Value = Annotated[StrictBool | Real | Text | None, Field()]
 Candidate = Annotated[dict[Text, Item | Value], Field(min_length=2, max_length=MOST_COLUMNS)]
+
+
+def _few(rules: Any) -> Any:
+    """Rules with few values, however deep they lie."""
+    waiting, values = [rules], 0
+    while waiting:
+        values += 1
+        if values > MOST_RULES:
+            raise ValueError(f"rules hold more than {MOST_RULES} values")
+        inside = waiting.pop()
+        waiting += inside.values() if isinstance(inside, dict) else inside if isinstance(inside, list) else ()
+    return rules
+
+
+FewRules = Annotated[dict[Text, Any], AfterValidator(_few)]
 
 
 class Rerank(Body):
@@ -58,7 +76,7 @@ class Rerank(Body):
     context: Annotated[dict[Text, Value], Field(max_length=MOST_COLUMNS)] = Field(
         {}, description="columns of the request"
     )
-    rules: dict[Text, Any] | None = Field(
+    rules: FewRules | None = Field(
         None, max_length=8, description="instead of the service's: boost, pin, group, at_most, rest_hours, weights"
     )
     page: Whole = Field(1, ge=1, le=1000, description="2 goes on with the draw of page 1")
@@ -122,10 +140,8 @@ class LayerService(Service):
         rules = layer.rules if asked.rules is None else Rules.parse(asked.rules, prefix="rules.")
         draw = request if asked.page == 1 else self._draw(asked)
         resting = await self._resting(asked.person, rules, time_of(draw) or moment)
-        columns = as_columns(asked.candidates)
         with span("policy", version=layer.version, places=asked.k):
-            made = layer.rerank(columns, asked.k, person=asked.person, context=asked.context, rules=rules,
-                                resting=resting, page=asked.page, request=draw)  # fmt: skip
+            made, content = await asyncio.to_thread(_made, layer, asked, rules, resting, draw)
         if asked.page > 1:
             await self._check_first_page(draw, made)
         logged = self._is_logged(request)
@@ -134,7 +150,7 @@ class LayerService(Service):
                 id=request, time=moment, person=asked.person, history=_pairs(asked.history), items=made.items,
                 propensities=made.propensities, policy=made.policy,
                 beta=None if math.isinf(layer.beta) else layer.beta, mode="top" if layer.shadow else "drawn", floor=0.0,
-                item_filter=_content(asked, made, columns, rules, resting), deferred=asked.defer,
+                item_filter=content, deferred=asked.defer,
                 share=self.config.share,
             )  # fmt: skip
             try:
@@ -177,6 +193,16 @@ class LayerService(Service):
         state = PolicyState(arm="current", version=layer.version, objective="layer", items=0, dial=True, share=1.0,
                             events=list(layer.about["critics"]))  # fmt: skip
         return Policies(policies=[state], stage="", refused=self.deployment.refused, samples=[])
+
+
+def _made(layer: Layer, asked: Rerank, rules: Rules, resting: list[Any], draw: str) -> tuple[Made, OfRequest]:
+    """The list, and what the log keeps of its law."""
+    columns = as_columns(asked.candidates)
+    made = layer.rerank(columns, asked.k, person=asked.person, context=asked.context, rules=rules, resting=resting,
+                        page=asked.page, request=draw)  # fmt: skip
+    content = _content(asked, made, columns, rules, resting)
+    _ = content.digest  # in this thread too
+    return made, content
 
 
 def _pairs(history: Any) -> list[tuple[Any, str]]:
