@@ -51,9 +51,16 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "worlds.py": "trains in forty worlds",
     **{
         name: "needs a GPU"
-        for name in ("gpu_epoch.py", "gpu_kernels.py", "gpu_libraries.py", "gpu_lists.py", "gpu_peers.py")
+        for name in (
+            "kernel_tiles.py",
+            "gpu_epoch.py",
+            "gpu_kernels.py",
+            "gpu_libraries.py",
+            "gpu_lists.py",
+            "gpu_peers.py",
+        )
     },
-    **{name: "needs a GPU" for name in ("gpu_runs.py", "gpu_step.py", "gpu_table3.py", "kernel_tiles.py")},
+    **{name: "needs a GPU" for name in ("gpu_memory.py", "gpu_runs.py", "gpu_step.py", "gpu_table3.py")},
 }
 IMPORTED = {"collect.py", "ceilings.py", "shelves.py"}  # no command of their own, or none that takes arguments
 

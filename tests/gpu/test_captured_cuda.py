@@ -136,6 +136,27 @@ def test_a_capture_that_fails_costs_nothing_but_speed(tmp_path, monkeypatch):
         assert ours["losses"] == pytest.approx(theirs["losses"], rel=0.05)
 
 
+def test_a_later_capture_that_fails_lets_the_run_go_on(tmp_path, monkeypatch):
+    data = write_small(tmp_path / "data")
+    plain = train(data, out=tmp_path / "plain", config=config("mle", dropout=0.1, capture=False))
+    forward, captures = Losses.forward, []
+
+    def asks_the_device_in_the_second_capture(*arguments):
+        loss, means, terms = forward(*arguments)
+        if torch.cuda.is_current_stream_capturing():
+            captures.append(len(captures))
+            if len(captures) == 2:
+                float(loss.detach())
+        return loss, means, terms
+
+    monkeypatch.setattr(Losses, "forward", asks_the_device_in_the_second_capture)
+    broken = train(data, out=tmp_path / "broken", config=config("mle", dropout=0.1))
+    assert len(captures) == 2, "a batch of another size is captured after the first"
+    assert "capture failed" in broken.manifest["steps_not_captured"]
+    for ours, theirs in zip(broken.metrics(), plain.metrics(), strict=True):
+        assert ours["losses"] == pytest.approx(theirs["losses"], rel=0.05)
+
+
 def test_both_heads_of_a_double_critic_are_fitted(tmp_path):
     data = write_small(tmp_path / "data")
     trainer = Trainer.start(data, Run(tmp_path / "run"), resolve(config(batch_size=96), data))
