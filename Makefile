@@ -6,7 +6,7 @@ EXTRAS ?= dev,report,sweep,rank,track,serve
 comma  := ,
 empty  :=
 # What users install: the lock, the bill of materials, the licences and the audit cover all of them.
-FOR_USERS := report spark serve excel sweep rank track mlflow trace
+FOR_USERS := report spark serve excel lakes sweep rank track mlflow trace
 
 TOOLS  := .tools/bin
 

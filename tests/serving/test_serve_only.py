@@ -29,7 +29,7 @@ def log(tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "needs"),
-    [(("rotate", "LOG", "--out", "OUT"), "pyarrow"), (("audit", "LOG"), "pyarrow"),
+    [(("rotate", "LOG", "--out", "OUT"), "pyarrow"), (("audit", "LOG"), "torch|pyarrow|scipy"),
      (("erase", "p1", "--log", "LOG"), "pyarrow"), (("verify", "DATA"), "torch|pyarrow|scipy"),
      (("rollout", "plan", "EXPORT", "--out", "OUT"), "pyarrow|scipy"),
      (("rollout", "judge", "OUT", "--log", "LOG"), "pyarrow|scipy"),

@@ -5,28 +5,31 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from localpolicy.data.config import PrepareConfig
+from localpolicy.data.lakes import LakeTable
+from localpolicy.data.object_store import Object
 from localpolicy.data.readers import READERS, Reader
 from localpolicy.data.readers.events import frame_table
-from localpolicy.data.remote import RemoteTable, is_remote
-from localpolicy.data.sources import SourceTable, check_text
+from localpolicy.data.remote import fetch, remote
+from localpolicy.data.sources import Origin, SourceTable, check_text
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.runtime.files import sha256
 from localpolicy.runtime.frames import is_table, table_name
 
 
 def flat_list(logs: Sequence[Any]) -> list[Any]:
-    """Tables and paths, one after another, whether they were given as arguments or in a list."""
+    """Tables, paths and addresses, one after another, whether they were given as arguments or in a list."""
     flat: list[Any] = []
     for item in logs:
         if isinstance(item, list | tuple):
             flat += flat_list(item)
-        elif isinstance(item, str) and is_remote(item):
-            flat.append(RemoteTable(item))
+        elif isinstance(item, str) and (elsewhere := remote(item)) is not None:
+            flat.append(elsewhere)
         elif isinstance(item, str | os.PathLike):
             flat.append(Path(item))
         elif is_table(item):
@@ -39,21 +42,43 @@ def flat_list(logs: Sequence[Any]) -> list[Any]:
 
 
 def source_tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """What the reader makes of the paths, and the tables as they are, in the order given."""
-    if reader is not READERS["events"] and not all(isinstance(log, Path) for log in logs):
+    """What the reader makes of the paths, and the tables as they are, in the order given. Objects are fetched first."""
+    here, origins = _fetched(logs, scratch)
+    if reader is not READERS["events"] and not all(isinstance(log, Path) for log in here):
         raise ConfigError("a named source reads files. Leave source out for a table, and map its columns (columns=…).")
     tables: list[Any] = []
-    for are_paths, group in groupby(logs, lambda log: isinstance(log, Path)):
+    for are_paths, group in groupby(here, lambda log: isinstance(log, Path)):
         together = list(group)
         tables += reader.tables(together, config, scratch) if are_paths else together
     frames = sum(not isinstance(table, SourceTable) for table in tables)
     numbers = iter(range(1, frames + 1))
     return [
-        table
+        replace(table, origins={file: origins[file] for file in table.inputs if file in origins})
         if isinstance(table, SourceTable)
-        else frame_table(table, config, scratch, number=next(numbers), of=frames)
+        else _of_frame(table, frame_table(table, config, scratch, number=next(numbers), of=frames))
         for table in tables
     ]
+
+
+def _fetched(logs: Sequence[Any], scratch: Path) -> tuple[list[Any], dict[Path, Origin]]:
+    """The same logs with the paths of copies for objects, and where each copy is from."""
+    here: list[Any] = []
+    origins: dict[Path, Origin] = {}
+    for log in logs:
+        if isinstance(log, Object):
+            paths, more = fetch(log, scratch)
+            here += paths
+            origins |= more
+        else:
+            here.append(log)
+    return here, origins
+
+
+def _of_frame(frame: Any, table: SourceTable) -> SourceTable:
+    """A frame's table, with the version of the lake table that it was read from."""
+    if not isinstance(frame, LakeTable):
+        return table
+    return replace(table, origins={file: Origin(frame.label, frame.version) for file in table.files})
 
 
 def refuse_inside(out: Path, tables: Sequence[SourceTable]) -> None:
@@ -67,12 +92,29 @@ def refuse_inside(out: Path, tables: Sequence[SourceTable]) -> None:
 
 
 def digests(tables: Sequence[SourceTable]) -> list[dict[str, Any]]:
-    """Each input file's name, size and digest; raises on text that is not whole."""
+    """Each input file's name (or address and version), size and digest; raises on text that is not whole."""
     for table in tables:
         for file in table.files if table.format == "csv" else ():
             check_text(file)
-    files = [file for table in tables for file in table.inputs]
-    return [{"name": file.name, "bytes": file.stat().st_size, "sha256": sha256(file)} for file in files]
+    origins = {file: origin for table in tables for file, origin in table.origins.items()}
+    taken = []
+    for file in (file for table in tables for file in table.inputs):
+        origin = origins.get(file)
+        called = {"name": file.name} if origin is None else {"name": origin.address, "version": origin.version}
+        taken.append({**called, "bytes": file.stat().st_size, "sha256": sha256(file)})
+    _refuse_copies(taken)
+    return taken
+
+
+def _refuse_copies(taken: Sequence[Mapping[str, Any]]) -> None:
+    """Raise where an object was given both from its bucket and as a file: its rows would count twice."""
+    files = {file["sha256"]: file["name"] for file in taken if "version" not in file}
+    for file in taken:
+        if "version" in file and file["sha256"] in files:
+            raise DataError(
+                f"{file['name']} has the bytes of {files[file['sha256']]}, which was given too: its rows would count "
+                "twice. Leave one out."
+            )
 
 
 def inputs_of(taken: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from localpolicy.data.inputs import flat_list, refuse_inside, source_tables
 from localpolicy.data.preparation import Preparation
 from localpolicy.data.quality import duplicate_events
 from localpolicy.data.readers import READERS, find_reader
+from localpolicy.data.remote import named_by_address
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.runtime.folders import check_target, new_folder, only_writer, partial_folder, remove_abandoned
@@ -83,6 +84,7 @@ def prepare(
         only_writer(out),
         partial_folder(out, within=within) as folder,
         ThreadPoolExecutor(1) as beside,
+        named_by_address(folder),
     ):
         if earlier is not None and Prepared(earlier.path).digest != earlier.digest:
             raise DataError(f"{earlier.path} was written by another process just now. Run this again.")

@@ -1,108 +1,145 @@
-"""Logs that lie elsewhere: buckets (s3://, gs://) and lake tables (Delta, Iceberg), through DuckDB's extensions.
+"""Logs in buckets: their objects are fetched, and then read as files of this machine are, with the same settings.
 
-    s3://bucket/logs/*.parquet       files of a bucket, also gs://; a name that ends in .csv or .csv.gz is text
-    delta+s3://bucket/shop/events    a Delta table in a bucket; delta+/lake/events one on this machine
-    iceberg+s3://bucket/shop/events  an Iceberg table likewise
+    s3://shop/logs/day.csv        one object
+    s3://shop/logs/               the logs of a folder
+    s3://shop/logs/*.parquet      a pattern: * and ? within a folder's name, ** over folders
 
-DuckDB fetches an extension once, when it is first needed. Keys of s3:// come from where the AWS tools find them
-(variables, profiles, the machine's role); those of gs:// are an HMAC pair in GCS_KEY_ID and GCS_SECRET.
+Keys are those that the AWS tools find (variables, profiles, the machine's role). AWS_ENDPOINT_URL_S3 or
+AWS_ENDPOINT_URL names another store that speaks S3. gs:// is Google's store, through the same protocol, with an HMAC
+pair in GCS_KEY_ID and GCS_SECRET. Lake tables are in `lakes`.
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.data.lakes import LAKES, LakeTable
+from localpolicy.data.object_store import ENDPOINTS, Object, endpoint_of, store_errors, store_of
+from localpolicy.data.sources import Origin, is_log
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 
-BUCKET = re.compile(r"(s3|gs)://[^/]+/.+")
-LAKES = {"delta": "delta_scan", "iceberg": "iceberg_scan"}
-ADDRESS = re.compile(rf"(?:({'|'.join(LAKES)})\+)?(.+)", re.DOTALL)
+ADDRESS = re.compile(r"(s3|gs)://([^/*?\[]+)/(.*)", re.DOTALL)
+FETCHED = "fetched"  # in the scratch folder: a folder per scheme and bucket, so that a path tells its address
+AT_ONCE = 4  # objects
+BLOCK = 1 << 23  # bytes
 
-
-class Source(NamedTuple):
-    """How DuckDB reads an address."""
-
-    extensions: tuple[str, ...]
-    secret: str | None  # SQL that says where keys are
-    query: str
-
-
-def is_remote(address: str) -> bool:
-    """Whether an input is none of this machine's files and folders."""
-    return address.startswith(("s3:", "gs:", *(f"{lake}+" for lake in LAKES)))
+log = logging.getLogger(__name__)
 
 
-def source_of(address: str) -> Source:
-    """The SQL of an address, and what it needs."""
+Remote = Object | LakeTable
+
+
+def remote(address: str) -> Remote | None:
+    """What an address stands for; None if it is a path of this machine. Raise ConfigError if it is malformed."""
+    lake, plus, place = address.partition("+")
+    if plus and lake in LAKES:
+        return LakeTable(lake, place)
+    if not address.startswith(("s3:", "gs:")):
+        return None
     match = ADDRESS.fullmatch(address)
-    assert match is not None
-    lake, place = match.groups()
-    in_bucket = BUCKET.fullmatch(place)
-    if in_bucket is None and (lake is None or re.match(r"\w+:", place)):
+    if match is None:
         raise ConfigError(
-            f"'{address}' is no address: expected s3://BUCKET/KEY or gs://BUCKET/KEY, perhaps with delta+ or iceberg+ "
-            "before it, such as s3://shop/logs/*.parquet."
+            f"'{address}' is no address: expected s3://BUCKET/KEY or gs://BUCKET/KEY, as s3://shop/logs/*.parquet. "
+            "delta+ or iceberg+ before it names a lake table."
         )
-    scheme = None if in_bucket is None else in_bucket[1]
-    extensions = ("httpfs", *(("aws",) if scheme == "s3" else ())) if scheme else ()
-    extensions += (lake,) if lake else ()
-    text = "'" + place.replace("'", "''") + "'"
-    if lake:
-        query = f"SELECT * FROM {LAKES[lake]}({text})"
-    elif place.endswith((".csv", ".csv.gz", ".tsv", ".txt")):
-        query = f"SELECT * FROM read_csv({text}, all_varchar = true)"
-    else:
-        query = f"SELECT * FROM read_parquet({text}, hive_partitioning = false)"
-    return Source(extensions, _secret(scheme), query)
+    return Object(*match.groups())
 
 
-def _secret(scheme: str | None) -> str | None:
-    if scheme == "s3":
-        return "CREATE SECRET (TYPE s3, PROVIDER credential_chain)"
-    if scheme == "gs":
-        names = ("GCS_KEY_ID", "GCS_SECRET")
-        if missing := [name for name in names if not os.environ.get(name)]:
-            raise ConfigError(f"gs:// needs an HMAC key: set {' and '.join(missing)} in the environment.")
-        key, secret = (os.environ[name].replace("'", "''") for name in names)
-        return f"CREATE SECRET (TYPE gcs, KEY_ID '{key}', SECRET '{secret}')"
-    return None
+def fetch(wanted: Object, scratch: Path) -> tuple[list[Path], dict[Path, Origin]]:
+    """Copy the objects into `scratch`; return the paths to read, and where each file came from.
+
+    A folder's path is returned as one, so that its files are found as in a folder of this machine.
+    """
+    store = store_of(wanted)
+    with store_errors(wanted):
+        found, is_folder = _found(store, wanted)
+    root = scratch / FETCHED / wanted.scheme
+    size = sum(info.size or 0 for info in found)
+    log.info(f"fetching {len(found):,} object(s), {size / 2**20:,.1f} MiB, from {wanted}")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        origins = dict(pool.map(lambda info: _copy(store, wanted.scheme, info, root), found))
+    folder = root / wanted.bucket / wanted.key
+    return ([folder] if is_folder else [*origins]), origins
 
 
-class RemoteTable:
-    """The rows at an address, read when they are asked for."""
+@contextmanager
+def named_by_address(scratch: Path) -> Iterator[None]:
+    """Context manager: errors within name a fetched file by its address."""
+    try:
+        yield
+    except LocalPolicyError as error:
+        told = str(error)
+        for scheme in ENDPOINTS:
+            told = told.replace(f"{scratch / FETCHED / scheme}/", f"{scheme}://")
+        if told == str(error):
+            raise
+        raise type(error)(told) from None
 
-    def __init__(self, address: str, *, connect: Callable[[], Any] | None = None) -> None:
-        import duckdb
 
-        self.label, self._source = address, source_of(address)
-        self._connection = (connect or duckdb.connect)()
-        for extension in self._source.extensions:
-            self._load(extension, duckdb.Error)
+def _found(store: Any, wanted: Object) -> tuple[list[Any], bool]:
+    """The objects, and whether a folder was named."""
+    from pyarrow import fs
 
-    def _load(self, extension: str, refused: type[Exception]) -> None:
-        try:
-            self._connection.execute(f"LOAD {extension}")
-        except refused:
-            try:
-                self._connection.execute(f"INSTALL {extension}")
-                self._connection.execute(f"LOAD {extension}")
-            except refused as error:
-                raise DataError(
-                    f"{self.label} is read through DuckDB's extension '{extension}', which is not here and could not "
-                    f"be fetched ({str(error).splitlines()[0]}). Where there is a network, run 'INSTALL {extension}' "
-                    "in DuckDB once; or copy the files to this machine and name those."
-                ) from None
+    def listed(place: str) -> list[Any]:
+        infos = store.get_file_info(fs.FileSelector(place, recursive=True, allow_not_found=True))
+        found = sorted((info for info in infos if info.type == fs.FileType.File), key=lambda info: str(info.path))
+        if not found and store.get_file_info([wanted.bucket])[0].type == fs.FileType.NotFound:
+            raise DataError(f"{wanted} cannot be read: {endpoint_of(wanted.scheme) or 'the store'} has no such bucket.")
+        return found
 
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        import duckdb
+    place, key = f"{wanted.bucket}/{wanted.key}".rstrip("/"), wanted.key
+    if wildcard := re.search(r"[*?]", key):
+        below = f"{wanted.bucket}/{key[: wildcard.start()].rpartition('/')[0]}".rstrip("/")
+        pattern = re.compile(f"{re.escape(wanted.bucket)}/{_expression(key)}", re.DOTALL)
+        found = [info for info in listed(below) if pattern.fullmatch(info.path)]
+        if not found:
+            raise DataError(f"no object matches {wanted}.")
+        return found, False
+    (info,) = store.get_file_info([place])
+    if info.type == fs.FileType.File and not key.endswith("/"):
+        return [info], False
+    files = listed(place)
+    logs = [info for info in files if is_log(Path(info.path).relative_to(place))]
+    if not logs:
+        missing = f"{wanted} does not exist, and no folder of that name holds a log."
+        odd = f"{wanted} holds no log: {len(files):,} objects, and no name that ends as a log's does."
+        raise DataError(odd if files else missing)
+    return logs, True
 
-        try:
-            if self._source.secret is not None:
-                self._connection.execute(self._source.secret)
-            rows = self._connection.sql(self._source.query).to_arrow_table()
-        except duckdb.Error as error:
-            raise DataError(f"{self.label} cannot be read: {str(error).splitlines()[0]}") from None
-        return rows.__arrow_c_stream__(requested_schema)
+
+def _expression(pattern: str) -> str:
+    """The regular expression of a pattern: ** is any text, * and ? are any without a slash."""
+    parts = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return "".join(parts.get(part) or re.escape(part) for part in re.split(r"(\*\*|[*?])", pattern))
+
+
+def _copy(store: Any, scheme: str, info: Any, root: Path) -> tuple[Path, Origin]:
+    """Copy one object; raise DataError if it is cut short, or replaced meanwhile."""
+    address = f"{scheme}://{info.path}"
+    if not all(part not in ("", ".", "..") for part in info.path.split("/")):
+        raise DataError(f"{address} has a name that is no path: give it another.")
+    target = root / info.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with store_errors(address):
+        with store.open_input_stream(info.path, compression=None) as stream, target.open("wb") as file:
+            version = _version(stream.metadata())
+            while block := stream.read(BLOCK):
+                file.write(block)
+            copied = file.tell()
+        with store.open_input_stream(info.path, compression=None) as stream:
+            after = _version(stream.metadata())
+    if copied != info.size or after != version:
+        raise DataError(f"{address} was replaced while it was read. Run this again.")
+    return target, Origin(address, version)
+
+
+def _version(metadata: Any) -> str:
+    """The version of an object if its bucket keeps versions, else its ETag."""
+    told = {(name if isinstance(name, str) else name.decode()): value.decode() for name, value in metadata.items()}
+    return str(told.get("VersionId") or told.get("ETag", "")).strip('"')

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Literal, NamedTuple, TextIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,6 +51,13 @@ class BadLines:
     count: int
 
 
+class Origin(NamedTuple):
+    """Where a file was fetched from, and what it was there."""
+
+    address: str
+    version: str  # of the object or table, as its store tells it
+
+
 @dataclass(frozen=True)
 class SourceTable:
     """Files of one layout, and how their columns read as events."""
@@ -66,6 +73,7 @@ class SourceTable:
     originals: tuple[Path, ...] = ()  # the user's files, where `files` were made from them
     bad: tuple[BadLines, ...] = ()  # what was left out in making them
     label: str = ""  # what messages call a table that the user gave as an object
+    origins: Mapping[Path, Origin] = field(default_factory=dict)  # of inputs that were fetched
 
     @property
     def inputs(self) -> tuple[Path, ...]:
@@ -119,7 +127,7 @@ def files_under(paths: Sequence[Path | str]) -> list[Path]:
 
 def _logs_inside(folder: Path) -> list[Path]:
     """The log files in a folder and in those below it. What a link leaves out is told."""
-    inside = [file for file in sorted(folder.rglob("*")) if _is_log(file.relative_to(folder))]
+    inside = [file for file in sorted(folder.rglob("*")) if is_log(file.relative_to(folder))]
     for file in inside:
         if file.is_symlink() and not file.exists():
             raise DataError(f"{file} is a link to nothing: expected a log. Bring back what it names, or remove it.")
@@ -143,7 +151,8 @@ def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
     return sorted(matching)
 
 
-def _is_log(path: Path) -> bool:
+def is_log(path: Path) -> bool:
+    """Whether a file in a folder is read as a log, by its path in there."""
     hidden = any(part.startswith(("_", ".")) for part in path.parts)
     return not hidden and path.name.endswith((".parquet", *TEXT_SUFFIXES, *JSON_LINES))
 

@@ -26,6 +26,7 @@ EXTRAS = {  # those for users, as pyproject.toml has them
     "report": ("altair", "vl-convert-python"),
     "spark": ("pyspark",),
     "serve": ("fastapi", "uvicorn", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "psycopg", "prometheus-client"),
+    "lakes": ("deltalake", "pyiceberg"),
     "excel": ("python-calamine",),
     "sweep": ("optuna",),
     "rank": ("lightgbm",),
