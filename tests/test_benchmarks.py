@@ -31,6 +31,8 @@ TINY = {  # at a size that takes seconds
 STARTED = {  # `--help`: what they import and parse; the whole takes too long here, or needs what CI has not
     "choices.py": "trains in several worlds",
     "credit.py": "trains in many worlds",
+    "critic_signal.py": "trains many critics on a log that is not in the repository",
+    "real_table3.py": "trains hundreds of runs on logs that are not in the repository",
     "defaults.py": "trains many runs",
     "constants.py": "trains in several worlds",
     "features.py": "reads logs that are not in the repository",

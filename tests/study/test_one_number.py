@@ -356,7 +356,9 @@ def test_a_demo_shows_of_its_policies_what_evaluate_shows(tmp_path, monkeypatch)
 
 def test_a_table_of_the_paper_shows_of_a_policy_what_evaluate_shows(tmp_path):
     small = ("train.epochs=1", "model.width=8", "train.batch_size=32")
-    recipe = Recipe(betas=(1.0,), lambdas=(1.0,), seeds=1, policies=("mle", "sqn"), changes=small, device="cpu")
+    recipe = Recipe(
+        betas=(1.0,), lambdas=(1.0,), rates=(), seeds=1, policies=("mle", "sqn"), changes=small, device="cpu"
+    )
     data = DataSet("shop", write_shop(tmp_path / "data"), "retailrocket", original=False)
     table = table3(data, Study(data.data, tmp_path / "out", processes=1), recipe)
     references = [tmp_path / "out" / "runs" / f"mle-seed={seed}" for seed in REFERENCE_SEEDS]

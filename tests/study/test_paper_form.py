@@ -7,8 +7,8 @@ import pytest
 from localpolicy.errors import ConfigError
 from localpolicy.report.paper import paper
 from localpolicy.runs.config import Config
-from localpolicy.study.paper_recipe import BANDIT, POLICIES, SELECT, Recipe
-from localpolicy.study.settings import WHAT, PaperConfig, Point
+from localpolicy.study.paper_recipe import BANDIT, OBSERVED, OURS, POLICIES, SELECT, Recipe
+from localpolicy.study.settings import NO_POINT, WHAT, PaperConfig, Point
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -56,28 +56,34 @@ def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
     monkeypatch.setattr("localpolicy.report.paper.studies", lambda config, out, what: [])
     monkeypatch.setattr("localpolicy.report.paper.made", lambda what, recipe, studies, out: recipe)
     found = {what: paper(what, out=tmp_path, fast=fast) for what in WHAT if what != "table2"}
-    seeds = {"table3": 3, "figure-breakdown": 3, "table1": 1, "figure-beta": 1, "figure-lambda": 1}
+    seeds = {"table3": 5, "figure-breakdown": 5, "table1": 1, "figure-beta": 1, "figure-lambda": 1}
     assert {what: recipe.seeds for what, recipe in found.items()} == (dict.fromkeys(found, 1) if fast else seeds)
     assert found["figure-beta"].betas == (0.03, 0.1, 0.3, 1.0, 3.0)
     assert found["figure-lambda"].lambdas == (0.1, 0.3, 1.0, 3.0, 10.0)
     assert found["table1"].betas == (0.001, 0.1, 1.0, 1000.0)
-    assert found["table3"].betas == ((0.3, 1.0) if fast else (0.1, 0.3, 1.0))
-    assert found["table3"].lambdas == ((1.0,) if fast else (0.3, 1.0, 3.0))
+    assert found["table3"].betas == ((0.3, 1.0) if fast else (0.5, 2.0))
+    assert found["table3"].lambdas == ((1.0,) if fast else (0.1, 0.3, 1.0, 3.0))
     assert found["figure-breakdown"].policies == ("sqn", "sac", "lpi_rl")
 
 
 def test_our_network_follows_the_log_and_has_observed_weights_as_a_further_policy():
     """Its rule for epochs and its positions are the paper's; nothing else of the preset is."""
     recipe = Recipe.of(PaperConfig(network="ours", device="cpu"))
-    assert recipe.policies == (*POLICIES, "lpi_observed") and Recipe.of(PaperConfig()).policies == tuple(POLICIES)
+    assert recipe.policies == (*POLICIES, *OBSERVED) and Recipe.of(PaperConfig()).policies == tuple(POLICIES)
     for objective in recipe.policies:
-        config = recipe.config(objective, recipe.points(objective)[0], 3)
+        config = recipe.config(objective, NO_POINT, 3)
         assert config.model == Config().model and config.data == Config().data
         given = {"select": SELECT, "min_history": 0, "seed": 3, "device": "cpu"}
         assert config.train == Config().train.model_copy(update=given)
-    assert [point.name for point in recipe.points("lpi_observed")] == ["beta=0.8", "beta=1.5", "beta=3"]
+    assert [point.name for point in recipe.points("lpi_observed")] == ["beta=0.8", "beta=1.5", "beta=3", "beta=6"]
     told = Recipe.of(PaperConfig(network="ours", betas="2"))
     assert [point.name for point in told.points("lpi_observed")] == ["beta=2"]
-    assert len(recipe.points("lpi_observed")) == len(recipe.points("sqn")) == len(recipe.points("sac"))
+    assert recipe.config("lpi_observed_td", NO_POINT, 0).objective.td_weight == 1
+    assert {objective: len(recipe.points(objective)) for objective in recipe.policies} == dict.fromkeys(
+        recipe.policies, 4
+    ), "equal tuning"
+    assert {name: len(recipe.points(name)) for name in OURS} == dict.fromkeys(OURS, 1)
+    assert recipe.config("mle", recipe.points("mle")[0], 0).train.learning_rate == recipe.rates[0]
+    assert [point.name for point in Recipe.of(PaperConfig(rates="0.01")).points("pg")] == ["learning_rate=0.01"]
     with pytest.raises(ConfigError, match="its rows are of the paper's network"):
         Recipe.of(PaperConfig(network="ours", ours=True))

@@ -8,17 +8,18 @@ from dataclasses import replace
 import pytest
 from shop_logs import from_markdown, write_shop
 
+from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.significance import paired
 from localpolicy.report.paper_table3 import choices, findings, frontier, main_table, table3_tables
 from localpolicy.study.arms import Study
 from localpolicy.study.measured import Pooled
 from localpolicy.study.paper_data import DataSet
 from localpolicy.study.paper_recipe import Recipe
-from localpolicy.study.paper_tables import label_of, table3
+from localpolicy.study.paper_tables import even_point, label_of, table3
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01", "train.patience=null")
 RECIPE = Recipe(
-    mild=(0.5, 3.0), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu", network="ours",
+    mild=(0.5, 3.0), lambdas=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu", network="ours",
     policies=("mle", "sqn", "sac", "lpi_observed"),
 )  # fmt: skip
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
@@ -49,15 +50,48 @@ def test_purchases_against_clicks_has_every_beta_and_every_rival(table):
     for name in SEEN:
         whole = paired(row.values(name)[0], *base.values(name))
         assert found[label_of(row)].gains[name].difference == pytest.approx(whole.difference)
-        alone = paired(other.values(name)[0], *Pooled("", base.seeds[:1]).values(name))
+        beside = next(each for each in table.curves["lpi_observed"] if each.point == other.point)
+        assert [seed.seed for seed in beside.seeds] == [0, 1], "every point is trained with every seed"
+        alone = paired(beside.values(name)[0], *base.values(name))
         there = found[f"LPI, observed ({other.name.replace('beta', 'β')})"].gains[name]
-        assert there.difference == pytest.approx(alone.difference), "of one seed, with μ̂ of that seed"
+        assert there.difference == pytest.approx(alone.difference)
     shown = from_markdown(frontier(table).markdown(), "Purchases against clicks")
     assert {name: cells[-1] == "yes" for name, cells in shown.items()} == {
         name: not each.beaten_by for name, each in found.items()
     }
     assert "frontier" in table.to_dict() and len(table3_tables(table)) == 4
     assert replace(table, rows=[row]).frontier == [], "without μ̂ there is nothing to gain over"
+
+
+def of_validation(purchase: float, click: float) -> Pooled:
+    """A point of a grid with these figures on the validation split."""
+
+    class Known(Pooled):
+        good = ("a seed",)
+
+        def estimate(self, name, split="test"):
+            assert split == "validation"
+            return Estimate(purchase if name == SEEN[0] else click, 0.01, 10, 0.01)
+
+    return Known("", [])
+
+
+def test_the_even_point_is_the_largest_in_purchases_among_those_no_lower_in_clicks():
+    grid = [of_validation(0.5, 0.10), of_validation(0.4, 0.14), of_validation(0.45, 0.15), of_validation(0.3, 0.2)]
+    assert even_point(grid, of_validation(0.2, 0.14)) is grid[2]
+    assert even_point(grid, of_validation(0.2, 0.16)) is grid[3]
+    assert even_point(grid, of_validation(0.9, 0.3)) is None
+
+
+def test_a_point_that_gives_away_no_clicks_has_a_row(table):
+    """Unless the rule chose that point itself."""
+    row, even = table.row("lpi_observed"), table.row("lpi_observed_even")
+    sac = table.row("sac")
+    chosen = next(tried for tried in sac.grid if tried.point == sac.point)
+    kept = even_point(row.grid, chosen)
+    assert (even is None) == (kept is None or kept.point == row.point)
+    if even is not None:
+        assert even.point == kept.point and even in table.rows
 
 
 def moved(table, purchase: float, click: float):

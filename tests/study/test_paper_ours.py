@@ -19,7 +19,10 @@ from localpolicy.study.paper_tables import label_of, table3
 from localpolicy.study.settings import PaperConfig, Point
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
-RECIPE = Recipe(betas=(1.0,), lambdas=(1.0,), seeds=2, changes=SMALL, device="cpu", policies=("mle", "sqn", "lpi_rl"))
+RECIPE = Recipe(
+    betas=(1.0,), lambdas=(1.0,), beside=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu",
+    policies=("mle", "sqn", "lpi_rl"),
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

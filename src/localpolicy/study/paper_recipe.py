@@ -109,13 +109,15 @@ OURS = {
     "sqn_tied": "SQN, tied heads (ours)",
     "lpi_rl_closed": "LPI, closed form (ours)",
 }
-OBSERVED = {"lpi_observed": "LPI, observed"}  # the form of LPI that needs no critic: not the paper's either
-LABELS = POLICIES | OBSERVED | OURS
+# The form of LPI that needs no critic, alone and with the TD loss of SQN: not the paper's either.
+OBSERVED = {"lpi_observed": "LPI, observed", "lpi_observed_td": "LPI, observed, with TD"}
+LABELS = POLICIES | OBSERVED | OURS | {"lpi_observed_even": "LPI, observed, clicks kept"}
 BANDIT_LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS", "lpi_cb": "LPI"}
-# Those with a critic: what each has to tune.
+# Those with a critic: what each has to tune. A policy with nothing of its own tunes the learning rate.
 TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
-DIALS = TUNED | {"lpi_cb": ("beta",), "lpi_observed": ("beta",)}
-SYMBOLS = {"beta": "β", "td_weight": "λ"}
+DIALS = TUNED | dict.fromkeys(("lpi_cb", *OBSERVED), ("beta",))
+KEYS = {"beta": "objective.beta", "td_weight": "objective.td_weight", "learning_rate": "train.learning_rate"}
+SYMBOLS = {"beta": "β", "td_weight": "λ", "learning_rate": "rate"}
 SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 
@@ -125,6 +127,7 @@ def paper_form(objective: str) -> list[str]:
         "mle": ["mle", "objective.propensities=unused"],
         "lpi_cb": ["lpi_cb_weighted", "objective.cap=20"],
         "lpi_rl": ["lpi_rl_weighted", "objective.cap=20", "objective.target=max"],
+        "lpi_observed_td": ["lpi_observed", "objective.td_weight=1"],
     }
     name, *settings = form.get(objective, [objective])
     return [f"objective.name={name}", *settings]
@@ -143,10 +146,13 @@ class Recipe:
 
     preset: str = "rl"  # of the paper's network
     select: str = SELECT  # the rule that keeps an epoch
-    betas: tuple[float, ...] = (0.1, 0.3, 1.0)
-    mild: tuple[float, ...] = (0.8, 1.5, 3.0)  # β of observed weights: exp(r/β), with nothing taken from r
-    lambdas: tuple[float, ...] = (0.3, 1.0, 3.0)
-    seeds: int = 3
+    # Four points for each policy: what it has of its own, or else the learning rate.
+    betas: tuple[float, ...] = (0.5, 2.0)
+    mild: tuple[float, ...] = (0.8, 1.5, 3.0, 6.0)  # β of observed weights
+    lambdas: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
+    beside: tuple[float, ...] = (0.3, 1.0)  # λ of LPI, at each β
+    rates: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.004)
+    seeds: int = 5
     policies: tuple[str, ...] = tuple(POLICIES)
     changes: tuple[str, ...] = ()  # of the preset, as key=value
     device: str = "auto"
@@ -164,7 +170,7 @@ class Recipe:
         if told.network == "ours" and told.ours:
             raise ConfigError("--ours: its rows are of the paper's network. Leave it out, or --network ours.")
         given: dict[str, Any] = {"betas": told.betas, "mild": told.betas, "lambdas": told.lambdas}
-        given |= {"seeds": told.seeds, "policies": told.only}
+        given |= {"beside": told.lambdas, "rates": told.rates, "seeds": told.seeds, "policies": told.only}
         return replace(
             base,
             **{name: value for name, value in given.items() if value},
@@ -199,17 +205,24 @@ class Recipe:
 
     def points(self, objective: str) -> list[Point]:
         """The grid of one policy: a single point where it has no hyperparameter."""
-        betas = self.mild if objective in OBSERVED else self.betas
-        values = {"beta": betas, "td_weight": self.lambdas}
-        return grid(
-            [Axis(f"objective.{key}", tuple(f"{value:g}" for value in values[key])) for key in DIALS.get(objective, ())]
-        )
+        if objective in OURS:
+            return [NO_POINT]
+        dials = DIALS.get(objective, ("learning_rate",))
+        values = {
+            "beta": self.mild if objective in OBSERVED else self.betas,
+            "td_weight": self.beside if "beta" in dials else self.lambdas,
+            "learning_rate": self.rates,
+        }
+        axes = [(KEYS[key], values[key]) for key in dials if values[key]]
+        return grid([Axis(key, tuple(f"{value:g}" for value in each)) for key, each in axes])
 
 
-BANDIT = Recipe("bandit", "AR@1", (0.001, 0.1, 1.0, 1000.0), (), seeds=1, policies=tuple(BANDIT_LABELS))
+BANDIT = Recipe(
+    "bandit", "AR@1", (0.001, 0.1, 1.0, 1000.0), lambdas=(), rates=(), seeds=1, policies=tuple(BANDIT_LABELS)
+)
 # Small honest versions: fewer epochs and points, one seed; smaller batches, since there is little data for steps.
 FAST_CHANGES = ("train.epochs=8", "train.batch_size=64", "train.learning_rate=0.003")
-FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), seeds=1, changes=FAST_CHANGES, fast=True)
+FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), beside=(1.0,), rates=(), seeds=1, changes=FAST_CHANGES, fast=True)
 SMALL_NETWORK = ("data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1")
 SMALL_BATCHES = ("train.epochs=10", "train.batch_size=32", "train.learning_rate=0.003")
 FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=True)

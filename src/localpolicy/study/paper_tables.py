@@ -30,7 +30,6 @@ from localpolicy.study.paper_recipe import (
     EVENTS,
     LABELS,
     METRICS,
-    OBSERVED,
     SYMBOLS,
     TUNED,
     Published,
@@ -43,6 +42,8 @@ from localpolicy.study.settings import Point
 
 FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1, and what one must know to read it
 DIALLED = (*(f"{event}.nDCG@20" for event in EVENTS), "JS")  # what is drawn over β and λ
+CURVES = ("lpi_observed",)  # policies that are trained at every point with every seed
+EVEN, RIVAL = "lpi_observed_even", "sac"  # the row that gives away no clicks, and the rival whose clicks it keeps
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class PaperTable:
     ours: list[Pooled] = field(default_factory=list)  # not the paper's
     quality: dict[str, float] = field(default_factory=dict)  # of the imputation, on ratings held out of it
     over: str = ""  # the hyperparameter that a figure turns
+    curves: Mapping[str, Sequence[Pooled]] = field(default_factory=dict)  # by policy: every point, over all seeds
 
     @property
     def split(self) -> str:
@@ -100,16 +102,17 @@ class PaperTable:
     def frontier(self) -> list[Exchange]:
         """Purchases against clicks, what each policy has gained over μ̂: rivals as points, observed weights at every β.
 
-        Where a point of a grid has one seed, it is compared with μ̂ of that seed.
+        A point that lacks a seed is compared with μ̂ of the seeds it has.
         """
         base = self.row("mle")
         if base is None or self.over:
             return []
         points = list[Pooled]()
         for row in self.rows:
-            curve = row.grid if row.key in OBSERVED else [row]
-            every = [row if tried.point == row.point else replace(tried, name=row.name) for tried in curve]
-            points += [replace(tried, name=label_of(tried), seeds=tried.good) for tried in every if row is not base]
+            if row is base or row.key == EVEN:
+                continue
+            curve = [replace(tried, name=row.name) for tried in self.curves.get(row.key, [row])]
+            points += [replace(tried, name=label_of(tried), seeds=tried.good) for tried in curve]
         pairs = [_of_one_seed(point, base) for point in points]
         return exchanges([(point, there) for point, there in pairs if point.seeds], DIALLED[:2])
 
@@ -252,7 +255,9 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
 
     def further_seeds(known: Mapping[str, Measured]) -> list[Arm]:
         best = {objective: best_of(grid_of(objective, known), each) for objective, each in points.items()}
-        return [arm for name, each in best.items() if each is not None for arm in recipe.arms(name, each.point)[1:]]
+        first = [arm for name, each in best.items() if each is not None for arm in recipe.arms(name, each.point)[1:]]
+        drawn = [name for name, each in best.items() if name in CURVES and each is not None]
+        return [*first, *(arm for name in drawn for point in points[name] for arm in recipe.arms(name, point)[1:])]
 
     # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing to
     # choose: all their seeds are trained beside; ours before the paper's, since the closed form takes longest.
@@ -261,19 +266,44 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
     first += [arm for objective, each in grids if len(each) == 1 for arm in recipe.arms(objective, each[0])[1:]]
     known = study.measure([*study.references, *first], then=further_seeds)
     missing, floor = study.stopped, study.floor()
-    rows, failed = {}, {}
+
+    def row_of(objective: str, point: Point, grid: Sequence[Pooled], key: str) -> Pooled:
+        """A policy at one point, over the seeds that were trained."""
+        seeds = [known[arm.name] for arm in recipe.arms(objective, point) if arm.name in known]
+        row = Pooled(LABELS[key], seeds, point, key, grid)
+        return replace(row, seeds=row.good)
+
+    rows, failed, curves = dict[str, Pooled](), dict[str, str](), dict[str, list[Pooled]]()
     for objective, each in points.items():
         grid = grid_of(objective, known)
         reasons = [reason for tried in grid if (reason := tried.seeds[0].failed)]
         if (best := best_of(grid, each)) is not None:
-            seeds = [known[arm.name] for arm in recipe.arms(objective, best.point) if arm.name in known]
-            row = Pooled(LABELS[objective], seeds, best.point, objective, grid)
-            rows[objective] = replace(row, seeds=row.good)
+            rows[objective] = row_of(objective, best.point, grid, objective)
         elif len(reasons) == len(each):
             failed[objective] = reasons[0]
+        if objective in CURVES:
+            every = (row_of(objective, tried.point, [], objective) for tried in grid)
+            curves[objective] = [point for point in every if point.seeds]
     theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
+    if CURVES[0] in rows and RIVAL in rows:
+        kept = even_point(rows[CURVES[0]].grid, _chosen(rows[RIVAL]))
+        if kept is not None and kept.point != rows[CURVES[0]].point:
+            theirs.append(row_of(CURVES[0], kept.point, [], EVEN))
     shown = (*METRICS, "JS", "entropy", "coverage@20")
-    return PaperTable(data, recipe, shown, theirs, floor, missing, failed, published(data.source), ours)
+    return PaperTable(data, recipe, shown, theirs, floor, missing, failed, published(data.source), ours, curves=curves)
+
+
+def even_point(grid: Sequence[Pooled], rival: Pooled) -> Pooled | None:
+    """Return the point with the largest purchase nDCG among those no lower in clicks than the rival, by validation."""
+    purchase, click = DIALLED[:2]
+    least = rival.estimate(click, "validation").mean
+    even = [tried for tried in grid if tried.good and tried.estimate(click, "validation").mean >= least]
+    return max(even, key=lambda tried: tried.estimate(purchase, "validation").mean, default=None)
+
+
+def _chosen(row: Pooled) -> Pooled:
+    """The point of the grid that a row was chosen at, with the seed that chose."""
+    return next(tried for tried in row.grid if tried.point == row.point)
 
 
 def best_of(grid: Sequence[Pooled], points: Sequence[Point]) -> Pooled | None:

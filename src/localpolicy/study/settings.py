@@ -160,6 +160,7 @@ class PaperConfig(Settings):
     only: Listed[str] = Field((), description="train only these policies: mle,sqn,lpi_rl")
     betas: Listed[float] = Field((), description="grid of β, such as 0.1,0.3,1")
     lambdas: Listed[float] = Field((), description="grid of λ, such as 0.3,1,3")
+    rates: Listed[float] = Field((), description="grid of learning rates, of policies that have neither β nor λ")
     seeds: int | None = Field(
         None, ge=1, description="seeds behind each figure shown (grids are searched with one seed)"
     )
@@ -188,7 +189,7 @@ TRAINED = (*DATA, "seeds", "set", "processes", "device", "minutes", "keep")
 WHAT = {
     "table1": ("betas", *TRAINED),
     "table2": DATA,
-    "table3": ("only", "betas", "lambdas", "truth", "network", "ours", *TRAINED),
+    "table3": ("only", "betas", "lambdas", "rates", "truth", "network", "ours", *TRAINED),
     "figure-beta": ("betas", *TRAINED),
     "figure-lambda": ("lambdas", *TRAINED),
     "figure-breakdown": ("betas", "lambdas", *TRAINED),
