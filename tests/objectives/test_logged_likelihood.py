@@ -87,7 +87,7 @@ def test_by_hand_with_a_clip_and_a_propensity_that_is_missing():
 
 
 def test_propensities_are_used_where_there_are_any_unless_told_otherwise():
-    assert MLE().resolved(propensities=True, rewards=list).propensities == "logged"
-    assert MLE().resolved(propensities=False, rewards=list).propensities == "unused"
-    assert MLE(propensities="unused").resolved(propensities=True, rewards=list).propensities == "unused"
+    assert MLE().resolved(propensities=True).propensities == "logged"
+    assert MLE().resolved(propensities=False).propensities == "unused"
+    assert MLE(propensities="unused").resolved(propensities=True).propensities == "unused"
     assert MLE(propensities="logged").reads().fields == {"logged_propensity"} and not MLE().reads().fields

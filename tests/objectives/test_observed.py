@@ -46,7 +46,7 @@ def shop():
 def learned(world, **settings):
     """π at the optimum of the project's own loss, its defaults filled in from the world's rewards."""
     values = sorted({reward for _, reward, _ in world.outcomes})
-    objective = LPIObserved(cap=UNCAPPED, **settings).resolved(propensities=False, rewards=lambda: values[:3])
+    objective = LPIObserved(cap=UNCAPPED, **settings).scaled(rewards=lambda: values[:3])
     settings = {key: value for key, value in objective.model_dump().items() if key != "name"}
     return Learner(world, "lpi_observed", **settings).converge().pi
 
@@ -205,9 +205,9 @@ def test_noise_costs_the_exponential_form_no_more_than_the_bound_and_can_cost_so
     ([0.2, 0.5, 1.0], {"form": "exponential"}, "exponential", 0.2),
 ], ids=str)  # fmt: skip
 def test_form_and_smallest_reward_follow_the_log(rewards, given, form, smallest):
-    found = LPIObserved(**given).resolved(propensities=False, rewards=lambda: rewards)
+    found = LPIObserved(**given).scaled(rewards=lambda: rewards)
     assert (found.form, found.smallest) == (form, pytest.approx(smallest))
-    assert found.resolved(propensities=False, rewards=list) == found, "what is filled in stays"
+    assert found.scaled(rewards=list) == found, "what is filled in stays"
 
 
 def test_exp_weighted_is_a_name_for_a_point_of_the_family():

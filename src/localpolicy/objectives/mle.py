@@ -14,7 +14,6 @@ action that μ hardly ever takes does not throw the policy off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from math import log
 from typing import Literal
 
@@ -39,7 +38,7 @@ class MLE(Objective):
     )  # fmt: skip
     clip: float = Field(10.0, gt=1, description="with propensities: largest weight of a ratio π/μ")
 
-    def resolved(self, *, propensities: bool, rewards: Callable[[], Sequence[float]]) -> MLE:
+    def resolved(self, *, propensities: bool) -> MLE:
         """Logged propensities are used where there are any, unless it was said otherwise."""
         if self.propensities is not None:
             return self

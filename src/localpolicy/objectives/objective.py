@@ -56,12 +56,12 @@ class Objective(Settings):
         if "capturable" not in cls.__dict__:
             cls.capturable = False
 
-    def resolved(self, *, propensities: bool, rewards: Callable[[], Sequence[float]]) -> Objective:
-        """The same with every default that depends on the log filled in.
+    def resolved(self, *, propensities: bool) -> Objective:
+        """Fill in the defaults that depend on whether the log states propensities."""
+        return self
 
-        Does it state propensities, and which rewards does its training split hold? Three of them at most are given, in
-        order, with the smallest.
-        """
+    def scaled(self, *, rewards: Callable[[], Sequence[float]]) -> Objective:
+        """Fill in the defaults that depend on the training rewards: at most three distinct ones, the smallest first."""
         return self
 
     def crediting(self, *, meetings: Callable[[], bool]) -> Objective:

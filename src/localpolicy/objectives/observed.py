@@ -60,8 +60,8 @@ class LPIObserved(TDObjective):
         if not (self.returns or self.td_weight) and self.gamma != type(self).model_fields["gamma"].default:
             raise ConfigError("objective.gamma: only returns=true and td_weight use it. Leave it out.")
 
-    def resolved(self, *, propensities: bool, rewards: Callable[[], Sequence[float]]) -> Self:
-        """With the smallest reward or return, and the form, where they were not given."""
+    def scaled(self, *, rewards: Callable[[], Sequence[float]]) -> Self:
+        """Fill in the smallest reward or return, and the form."""
         if self.form is not None and self.smallest is not None:
             return self
         values = rewards()

@@ -92,7 +92,7 @@ def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
 
 def resolved_by(objective: Objective, data: Prepared) -> Objective:
     """The objective with its defaults that depend on the log filled in."""
-    return objective.resolved(propensities=states_propensities(data), rewards=lambda: rewards_of(data))
+    return objective.resolved(propensities=states_propensities(data)).scaled(rewards=lambda: rewards_of(data))
 
 
 def rewards_of(data: Prepared) -> list[float]:
