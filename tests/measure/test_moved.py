@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -10,7 +13,11 @@ from test_returns import scored
 from localpolicy.data.item_features import KIND
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
+from localpolicy.judge.claims import check
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.moved import DAY, first_shares, most_moved, per_day, taken_shares, worth_of
+from localpolicy.report.go import moved_table, worth_said
+from localpolicy.study.go import GoResult
 
 IDS = pa.table({"item_id": [11, 12, 13, 14]})
 NAMED = IDS.append_column(
@@ -79,3 +86,32 @@ def test_a_gain_is_told_per_thousand_and_per_day_in_the_columns_unit(tmp_path):
     assert found.daily == pytest.approx((0.02 * a_day, -0.01 * a_day, 0.05 * a_day))
     timeless = worth_of(log(tmp_path / "timeless", days=4.0, time=False), 0.02, -0.01, 0.05)
     assert timeless.daily is None
+
+
+@pytest.mark.parametrize("deployed", [None, "mle"])
+def test_a_first_hour_names_what_moves_and_what_it_is_worth(tmp_path, deployed):
+    """Against what is deployed, or else against the log; titles of the user's before names of the catalogue."""
+    data = log(tmp_path / "data", days=4.0, settings={"columns": {"reward": "sales_value"}})
+    new = SimpleNamespace(name="improved", scores=scored(top=np.array([3, 3, 3, 3, 0]), item=np.array([0, 0, 1, 2, 2])))
+    old = deployed and SimpleNamespace(name="mle", scores=scored(top=np.array([1, 1, 0, 0, 0]), item=np.zeros(5)))
+    gain = check("value", "yes", "", 0.02, -0.01, 0.05, 300, unit="lists")
+    verdict = SimpleNamespace(evaluation=new, deployed=old, better=gain, rules=GateRules(), against=deployed)
+    result = GoResult(None, data, None, None, verdict, None, titles={"3": "fuel"})
+    moves = {(row.name, row.before, row.after) for row in (*result.moved.more, *result.moved.less)}
+    gone = {("0", 0.6, 0.2), ("1", 0.4, 0.0)} if deployed else {("0", 0.4, 0.2), ("1", 0.2, 0.0), ("2", 0.4, 0.0)}
+    assert moves == {("fuel", 0.0, 0.8)} | gone
+    table = moved_table(result)
+    first = ("fuel", "more", "0.0 %", "80.0 %")
+    assert tuple(table.rows[0]) == first and {row[1] for row in table.rows[1:]} == {"less"}
+    assert table.columns[2] == ("first, by mle" if deployed else "taken, in the log")
+    daily = 20 / 1000 * per_day(data, counted="lists")
+    assert "Gain per 1,000 lists, in sales_value: +20 (-10 to +50 with" in table.note
+    assert f"a day like those of the log: {daily:+,.4g}" in table.note and "move by 80.0 % in all" in table.note
+    assert (
+        worth_said(replace(result, verdict=SimpleNamespace(**{**vars(verdict), "better": replace(gain, low=None)})))
+        == ""
+    )
+
+
+def test_answers_have_no_figure_per_day(tmp_path):
+    assert worth_of(log(tmp_path / "data", days=4.0), 0.02, 0.01, 0.03, counted="answers").daily is None

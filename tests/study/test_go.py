@@ -22,7 +22,7 @@ import localpolicy as lp
 from localpolicy.cli.evaluate import EXIT
 from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.store import Prepared
-from localpolicy.errors import LocalPolicyError, RunError
+from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.next_step import WORTH, next_step
 from localpolicy.judge.rules import GateRules
@@ -89,6 +89,8 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert verdict["sentence"] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
+    assert verdict["moved"] == {"more": [], "less": [], "share_of_contexts": 0.0}, "the policy stays at the imitation"
+    assert "What improved would change" not in done.stdout and "What would change" not in page
     assert ">—</td>" in page and unexplained(out / "report.html") == []
     runs = {run.name: Run(run) for run in (out / "runs").iterdir()}
     assert set(runs) == {"mle-seed-101", "mle-seed-102", "improved"}
@@ -109,6 +111,29 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     write_shop(tmp_path / "shop.csv", sessions=300)
     with pytest.raises(RunError, match="holds another log"):
         lpi(*words)
+
+
+def test_what_needs_no_training_is_refused_before_it(tmp_path):
+    """One item: there is nothing to choose. Before: three networks, and "the two rank all 0 answers alike"."""
+    rows = "".join(f"{n % 97},7,yesterday\n" for n in range(500))
+    (tmp_path / "one.csv").write_text(f"user,item,t\n{rows}")
+    with pytest.raises(DataError, match="one item: every row's item is the same.*columns=.*item_id"):
+        lp.go(tmp_path / "one.csv", out=tmp_path / "go")
+    assert not (tmp_path / "go" / "runs").exists() and not (tmp_path / "go" / "data").exists()
+
+
+def test_a_verdict_needs_no_pictures(tmp_path, monkeypatch):
+    """Without the extra `report` there is no page. Before: exit code 2 after all was trained, and no verdict."""
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
+    monkeypatch.setattr(import_module("localpolicy.report.go"), "can_draw", lambda: False)
+    rows = "".join(f"{n % 97},{n * 7 % 11},yesterday\n" for n in range(500))
+    (tmp_path / "log.csv").write_text(f"user,item,t\n{rows}")
+    done = lpi("go", tmp_path / "log.csv", "--out", tmp_path / "go", "--yes", *SMALL)
+    assert done.exit_code == 6 and json.loads((tmp_path / "go" / "verdict.json").read_text())["deploy"] is False
+    assert "pip install 'localpolicy[report]'" in done.stderr and "report:" not in done.stderr
+    assert not (tmp_path / "go" / "report.html").exists()
+    both = " ".join(f"{done.stdout} {done.stderr}".split())
+    assert both.count("t is named like a time, and its values are none") == 1, "a note is given once"
 
 
 def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):

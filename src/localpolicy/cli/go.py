@@ -92,5 +92,6 @@ def go(
     if result.verdict is not None:
         said = f" ({result.said.rstrip('.')})" if result.said else ""
         LOG.info("the policy judged: %s%s", result.chosen.folder, said)
-    LOG.info("report: %s; what was done, as commands: %s", out / "report.html", out / "commands.sh")
+    report = [f"report: {out / 'report.html'}"] if (out / "report.html").exists() else []
+    LOG.info("%s", "; ".join([*report, f"what was done, as commands: {out / 'commands.sh'}"]))
     raise typer.Exit(EXIT[result.answer])

@@ -5,6 +5,7 @@ A figure may praise a policy that shows fuel to everybody. The list of what move
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -52,15 +53,21 @@ def taken_shares(scores: Scores, *, n_items: int) -> np.ndarray:
     return np.bincount(scores.item.astype(np.int64), minlength=n_items) / max(len(scores), 1)
 
 
-def most_moved(before: np.ndarray, after: np.ndarray, catalogue: pa.Table, *, most: int = MOST) -> MostMoved:
-    """The items whose shares [V] changed most, by the names in the catalogue, or else by their ids."""
+def most_moved(
+    before: np.ndarray,
+    after: np.ndarray,
+    catalogue: pa.Table,
+    *,
+    titles: Mapping[str, str] | None = None,
+    most: int = MOST,
+) -> MostMoved:
+    """The items whose shares [V] changed most, by their titles, the names in the catalogue, or else their ids."""
     change = after - before
     order = np.argsort(-np.abs(change), kind="stable")[:most]
     items = [int(item) for item in order if change[item] != 0]
-    names = names_of(catalogue, items) or catalogue["item_id"].take(pa.array(items, pa.int64())).to_pylist()
-    rows = [
-        Moved(item, str(name), float(before[item]), float(after[item])) for item, name in zip(items, names, strict=True)
-    ]
+    ids = [str(each) for each in catalogue["item_id"].take(pa.array(items, pa.int64())).to_pylist()]
+    names = [(titles or {}).get(each, name) for each, name in zip(ids, names_of(catalogue, items) or ids, strict=True)]
+    rows = [Moved(item, name, float(before[item]), float(after[item])) for item, name in zip(items, names, strict=True)]
     more, less = (tuple(row for row in rows if row.change * sign > 0) for sign in (1, -1))
     return MostMoved(more, less, float(np.abs(change).sum()) / 2)
 
@@ -72,7 +79,7 @@ class Worth(NamedTuple):
     low: float
     high: float
     per: int  # so many of what is counted
-    counted: str  # decisions, lists or visits
+    counted: str  # decisions, lists, visits or answers
     unit: str  # the log's name of what is earned
     a_day: float | None  # of what is counted, by the log's times
 
@@ -86,10 +93,14 @@ class Worth(NamedTuple):
 
 
 def worth_of(data: Prepared, gain: float, low: float, high: float, *, counted: str = "decisions") -> Worth:
-    """What a gain per decision, list or visit comes to, per 1,000 of them and per day."""
+    """What a gain per decision, list, visit or answer comes to, per 1,000 of them and per day.
+
+    How many answers a day brings depends on what is shown: of answers there is no figure per day.
+    """
     kind = reward_kind(data)
     unit = "reward" if kind is None else kind.column
-    return Worth(PER * gain, PER * low, PER * high, PER, counted, unit, per_day(data, counted=counted))
+    a_day = per_day(data, counted=counted) if counted in ("decisions", "lists", "visits") else None
+    return Worth(PER * gain, PER * low, PER * high, PER, counted, unit, a_day)
 
 
 def per_day(data: Prepared, *, counted: str = "decisions") -> float | None:

@@ -30,6 +30,7 @@ from localpolicy.judge.claims import Claim as Claim
 from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.significance import Paired
+from localpolicy.report.table import Table
 
 JS_SCALE = f"0: it shows the same as before; {MOST_JS:.2f}: nothing in common."  # what JS means
 
@@ -72,6 +73,9 @@ class SampleLists:
     lists: Mapping[str, Sequence[tuple[str, float]]]  # policy -> (item, probability)
 
 
+OF_PAGES = ("segments", "moved")  # fields of a section that `to_dict` leaves out, or puts elsewhere
+
+
 @dataclass(frozen=True)
 class Section:
     """One comparison: policies on the same data."""
@@ -99,6 +103,7 @@ class Section:
     lists: int = 20  # K of the lists behind coverage@K
     unit: str = "decision"  # what a value is per; or a list
     value: str = "SNIPS"  # the estimated value, by its name in the long table
+    moved: Table | None = None  # items that the judged policy shows more and less, for readers alone
 
     @cached_property
     def _by_name(self) -> dict[tuple[str, str], Interval]:
@@ -143,7 +148,7 @@ class Section:
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""
-        content = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "segments"}
+        content = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_PAGES}
         content["measurements"] = [*self.measurements, *self.segments]
         return {name: as_json(value) for name, value in content.items()}
 

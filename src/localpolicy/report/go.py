@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
@@ -16,16 +17,19 @@ from localpolicy.judge.next_step import would_decide
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.answers import TOGETHER
 from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.number_text import percent
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
 from localpolicy.report.gate import decided_by, gate_headline, gate_table, ground_said, numbered, value_said
-from localpolicy.report.page import write_report
-from localpolicy.report.table import Table
+from localpolicy.report.page import can_draw, write_report
+from localpolicy.report.table import Column, Table
 from localpolicy.study import go as study
 from localpolicy.study.go import GoResult
 from localpolicy.study.go_commands import Asked
 from localpolicy.version import __version__
 
+LOG = logging.getLogger(__name__)
+NO_PAGE = "there will be no page: it needs altair and vl-convert (pip install 'localpolicy[report]')."
 TRUST = (
     "How much of what the critic says holds on data it has not seen: 1 is all of it. At 0 the log does not tell good "
     "items from bad, and the policy only imitates the log."
@@ -39,7 +43,9 @@ def go(log: Any, *, shown: Callable[[Table], object] = print, **options: Any) ->
     def table(asked: Asked) -> None:
         shown(guess_table(asked.guessed, asked.log, asked.titles))
 
-    return study.go(log, shown=table, page=write_go, **options)
+    if not can_draw():
+        LOG.info("note: %s", NO_PAGE)
+    return study.go(log, shown=table, page=write_go if can_draw() else None, **options)
 
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table:
@@ -69,7 +75,7 @@ def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
     """How the log was read, and the answer; with `why` the reason of every check."""
     read = guess_table(result.asked.guessed, result.data.path)
     if result.verdict is not None:
-        return [read, gate_table(result.verdict, why=why)]
+        return [read, gate_table(result.verdict, why=why), *([moved_table(result)] if moves(result) else [])]
     rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)] for each in result.ranked]
     said = [
         result.sentence,
@@ -77,6 +83,41 @@ def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
         *(f"Note: {note}." for note in result.comparison.notes),
     ]
     return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, " ".join(said))]
+
+
+def moves(result: GoResult) -> bool:
+    """Whether the judged policy shows any item first more or less often than what is deployed."""
+    return result.moved is not None and bool(result.moved.more or result.moved.less)
+
+
+def moved_table(result: GoResult) -> Table:
+    """The items that move most, with their shares of the first place before and after, and what the gain comes to."""
+    moved, verdict = result.moved, result.verdict
+    assert moved is not None and verdict is not None
+    before = "taken, in the log" if verdict.deployed is None else f"first, by {verdict.against}"
+    rows = [
+        [row.name, how, percent(row.before), percent(row.after)]
+        for how, items in (("more", moved.more), ("less", moved.less))
+        for row in items
+    ]
+    said = f"Shares of the first place move by {percent(moved.moved)} in all."
+    title = f"What {verdict.evaluation.name} would change"
+    columns = ("item", Column("shown", numeric=False), before, f"first, by {verdict.evaluation.name}")
+    return Table(title, columns, rows, " ".join([worth_said(result), said]).strip())
+
+
+def worth_said(result: GoResult) -> str:
+    """The gain per 1,000 decisions, lists, visits or answers, and per day, in the log's own unit; empty if unknown."""
+    worth, verdict = result.worth, result.verdict
+    if worth is None or verdict is None:
+        return ""
+    share = f"{verdict.rules.confidence:.0%}"
+    gain, low, high = (f"{each:+,.4g}" for each in (worth.gain, worth.low, worth.high))
+    text = f"Gain per {worth.per:,} {worth.counted}, in {worth.unit}: {gain} ({low} to {high} with {share} confidence)"
+    if worth.daily is not None:
+        gain, low, high = (f"{each:+,.4g}" for each in worth.daily)
+        text += f"; a day like those of the log: {gain} ({low} to {high})"
+    return f"{text}."
 
 
 def write_go(result: GoResult, path: Path) -> Contents:
@@ -88,6 +129,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
     headline = Contents("", result.sentence, next_step=would_decide(result.comparison.question))
     if verdict is not None:
         headline, section = gate_headline(verdict), as_judged(section, verdict)
+        section = replace(section, moved=moved_table(result) if moves(result) else None)
     notes = [*result.notes, *(result.comparison if verdict is None else verdict).notes]
     settings = {
         "localpolicy": __version__,

@@ -17,6 +17,7 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from localpolicy.judge.verdict import Gate
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import question_of
+from localpolicy.measure.moved import MostMoved, Worth, first_shares, most_moved, taken_shares, worth_of
 from localpolicy.model.baselines import why_not
 from localpolicy.model.recorded import check_lists, read_recorded
 from localpolicy.results import Result
@@ -58,6 +60,7 @@ CHOSEN = {  # how β was found, in words
     "spread": "set to the spread of the critic's advantages",
     "value by logged propensities": "chosen by the estimated reward, from logged propensities",
 }
+IN_REWARDS = ("value", "return", "reward per answer")  # checks whose numbers are in the unit of rewards
 FEWEST_SEQUENCES = 20  # three each for validation and for the test, and some to learn from
 OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in every folder that `go` began
 
@@ -106,6 +109,29 @@ class GoResult(Result):
         by = improvement["chosen_by"]
         return str(improvement["said"] or f"β = {improvement['beta']:.3g}, {CHOSEN.get(by, f'chosen by {by}')}.")
 
+    @cached_property
+    def moved(self) -> MostMoved | None:
+        """The items that the judged policy shows first more and less often than what is deployed.
+
+        None if no policy was judged. The log's own shares stand for a deployed policy that nobody gave.
+        """
+        if self.verdict is None:
+            return None
+        scores, deployed, n_items = self.verdict.evaluation.scores, self.verdict.deployed, self.data.n_items
+        if deployed is None:
+            before = taken_shares(scores, n_items=n_items)
+        else:
+            before = first_shares(deployed.scores, n_items=n_items)
+        return most_moved(before, first_shares(scores, n_items=n_items), self.data.catalogue, titles=self.titles)
+
+    @cached_property
+    def worth(self) -> Worth | None:
+        """The gain in the reward's own unit; None if no figure of reward was estimated."""
+        gain = None if self.verdict is None else self.verdict.better
+        if gain is None or gain.figure not in IN_REWARDS or gain.value is None or gain.low is None or gain.high is None:
+            return None
+        return worth_of(self.data, gain.value, gain.low, gain.high, counted=gain.unit)
+
     @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know of how the log was read, and of what was left out."""
@@ -123,6 +149,11 @@ class GoResult(Result):
         if self.verdict is None:
             content["ranked"] = [{"policy": each.name, **as_json(each.metrics["all"])} for each in self.ranked]
             content["notes"] = list(self.comparison.notes)
+        if (moved := self.moved) is not None:
+            shares = {name: [each._asdict() for each in getattr(moved, name)] for name in ("more", "less")}
+            content["moved"] = {**shares, "share_of_contexts": moved.moved}
+        if (worth := self.worth) is not None:
+            content["worth"] = {**worth._asdict(), "daily": worth.daily}
         return {**content, "read": list(self.notes)}
 
     def to_arrow(self) -> pa.Table:
@@ -187,13 +218,18 @@ def go(
     called = Path(titles) if titles else (path if title_column(column_names(path)) else None)
     asked = Asked(path, guessed, folder, seed, rules, titles=called, own=lists, exclude_seen=exclude_seen)
     shown(asked)
-    tell(*guessed.unsure)
     if 0 < guessed.sequences < FEWEST_SEQUENCES and "session_gap" not in preparing:  # 0: the reader knows
         who = guessed.columns.get("sequence_id", "sequence_id")
         raise DataError(
             f"{path} has {guessed.sequences} sequences (each {who} is one): too few to learn from and to judge by. "
             f"At least {FEWEST_SEQUENCES} are needed. If another column says whose row it is, name it: "
             "--columns sequence_id=NAME; a long history is cut into visits by --session-gap 30m."
+        )
+    if guessed.items == 1:
+        what = guessed.columns.get("item_id", "item_id")
+        raise DataError(
+            f"{path} has one item: every row's {what} is the same, so there is nothing to choose. If another column "
+            "names the items, say --columns item_id=NAME."
         )
     if confirm is not None:
         confirm()
@@ -207,16 +243,15 @@ def go(
         planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
         tell(*planned.notes)
         LOG.info("training %s", planned.summary)
-        result = carry_out(asked, data, planned)
         if named is None and called is not None:
             named = read_titles(called, item=guessed.columns.get("item_id") if called == path else None)
-        result = replace(result, titles=named)
+        result = carry_out(asked, data, planned, titles=named)
         if page is not None:
             page(result, folder / "report.html")
     return result
 
 
-def carry_out(asked: Asked, data: Prepared, plan: Plan) -> GoResult:
+def carry_out(asked: Asked, data: Prepared, plan: Plan, *, titles: Titles | None = None) -> GoResult:
     """Train two estimates of the logging policy and the improvement of the first, fit the baselines, and judge.
 
     The improvement is made of the first estimate and a critic, and judged against that very estimate, or against the
@@ -250,7 +285,7 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan) -> GoResult:
         against=opponents(question, asked.own, references), rules=asked.rules, data=data, config=measure or None,
         device=device,
     )  # fmt: skip
-    result = GoResult(asked, data, plan, chosen, judgement.verdict, judgement.comparison, plan.notes)
+    result = GoResult(asked, data, plan, chosen, judgement.verdict, judgement.comparison, plan.notes, titles)
     write_json(out / "verdict.json", result.to_dict())
     return result
 

@@ -45,6 +45,7 @@ class Guess:
     unsure: tuple[str, ...] = ()  # what the user should look at
     uses: tuple[Use, ...] = ()  # every column of the log
     sequences: int = 0  # about so many
+    items: int = 0  # likewise; 0: the reader knows
     kind: str | None = None  # what the log holds, where its events do not tell
     skip_bad_rows: bool = False
     split: str | None = None  # the log's column that says which split a row is in
@@ -148,7 +149,8 @@ def _guessed(reading: Reading) -> Guess:
     renamed = {theirs: name for theirs, name in reading.rename.items() if theirs != name}
     return Guess(
         "events", ours, reading.rewards, reading.event, renamed, tuple(reading.unsure), tuple(reading.uses()),
-        reading.sequences(), reading.kind, split=reading.split, meaning=meaning(reading),
+        reading.sequences(), reading.log.distinct(reading.meant["item_id"]), reading.kind, split=reading.split,
+        meaning=meaning(reading),
     )  # fmt: skip
 
 
