@@ -28,7 +28,7 @@ from collect import command_line, show
 
 from localpolicy import go
 from localpolicy.measure.truth import PolicyAgent, batch_of_arrays, true_value
-from localpolicy.model.newer_catalogue import context_length
+from localpolicy.model.catalogue_mapping import context_length
 from localpolicy.model.policy import Policy
 from localpolicy.runs.run import Run
 from localpolicy.simulation.events import World

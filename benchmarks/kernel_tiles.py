@@ -17,8 +17,8 @@ import torch
 import triton
 
 from localpolicy.kernels import tiles
+from localpolicy.kernels.argmax import argmax
 from localpolicy.kernels.gradient import head_gradient
-from localpolicy.kernels.largest import largest
 from localpolicy.kernels.softmax import softmax_sums
 from localpolicy.kernels.tiles import Tile
 from localpolicy.logits import Head, LinearLogits
@@ -51,7 +51,7 @@ def work(kind: str, rows: LinearLogits, values: LinearLogits, items: torch.Tenso
         "valued": lambda: softmax_sums(rows, values=values, items=items),
         "both": lambda: softmax_sums(rows, values=values, pull=True, items=items),
         "gradient": lambda: head_gradient(rows, normal, upstream),
-        "largest": lambda: largest(rows),
+        "largest": lambda: argmax(rows),
     }[kind]
 
 

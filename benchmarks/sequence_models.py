@@ -35,7 +35,7 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.baselines import ItemNeighbours
 from localpolicy.model.deployable import Deployable
-from localpolicy.model.recorded import read_recorded
+from localpolicy.model.list_policy import read_list_policy
 from localpolicy.runs.config import config_of
 from localpolicy.training.train import train
 
@@ -96,7 +96,7 @@ def main() -> None:
     shown["item-kNN"] = ItemNeighbours.fit(data)
     for name, process in fitting.items():
         if process.wait() == 0:
-            shown[name] = read_recorded(_lists(data, given.out, name), data, "test")
+            shown[name] = read_list_policy(_lists(data, given.out, name), data, "test")
             print((given.out / f"{name}.json").read_text(), flush=True)
         else:
             print(f"{name} failed:", *(given.out / f"{name}.log").read_text().splitlines()[-5:], sep="\n", flush=True)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import torch
 
 from localpolicy.measure.truth import batch_of_arrays, world_numbers
-from localpolicy.model.newer_catalogue import context_length
+from localpolicy.model.catalogue_mapping import context_length
 from localpolicy.model.policy import Policy
 
 VIEW, PURCHASE = 0, 1

@@ -134,10 +134,10 @@ def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
         return [value.detach(), *(leaf.grad for leaf in leaves)]
 
     expected = graded(lambda rows, items: rows.at(items), exact(rows))
-    whole = graded(fused.taken, rows)
+    whole = graded(fused.gather_logits, rows)
     with deferred_gradients():
         leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
-        value = fused.taken(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None)), items)
+        value = fused.gather_logits(LinearLogits(leaves[0], Head(leaves[1], leaves[2] if bias else None)), items)
         value.backward(upstream.to(value.dtype))
         assert leaves[1].grad is None, "it waits"
     later = [value.detach(), *(leaf.grad for leaf in leaves)]
@@ -221,12 +221,12 @@ def check_ties(v, k, device="cpu"):
 
 def check_top_without(n, v, d, k, device="cpu"):
     """Forbidden items enter no list: as in chunks, where their scores are -inf."""
-    from localpolicy.catalogue.without import Without
+    from localpolicy.catalogue.masked import MaskedLogits
 
     rows = draw_rows(n, v, d, device=device)
     best = dense.top(exact(rows), 3 * k)[1].tolist()
     forbidden = [items[: 2 * (number % k)][::2] for number, items in enumerate(best)]
-    allowed = Without.lists(rows, forbidden)
+    allowed = MaskedLogits.of_lists(rows, forbidden)
     assert fused.lists(rows, k + allowed.most), "the kernels would not run"
     item = fused.top(allowed, k)[1].tolist()
     assert item == [[one for one in items if one not in gone][:k] for items, gone in zip(best, forbidden, strict=True)]

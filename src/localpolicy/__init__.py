@@ -39,7 +39,7 @@ _HOMES = {
     "localpolicy.report.go": ("go",),
     "localpolicy.study.loop": ("loop",),
     "localpolicy.study.sweep": ("Sweep", "sweep"),
-    "localpolicy.model.budget": ("beta_within",),
+    "localpolicy.model.divergence_budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
     "localpolicy.model.policy": ("Policy",),
     "localpolicy.objectives": (
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from localpolicy.measure.evaluation import Evaluation as Evaluation
     from localpolicy.measure.off_policy import off_policy as off_policy
     from localpolicy.measure.value import OffPolicy as OffPolicy
-    from localpolicy.model.budget import beta_within as beta_within
+    from localpolicy.model.divergence_budget import beta_within as beta_within
     from localpolicy.model.lists import Lists as Lists
     from localpolicy.model.policy import Policy as Policy
     from localpolicy.objectives import IPS as IPS

@@ -18,7 +18,7 @@ from localpolicy.judge.gate import gate
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.model.newer_catalogue import on_data
+from localpolicy.model.catalogue_mapping import remap
 from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sealed
@@ -145,7 +145,7 @@ def test_a_policy_on_a_catalogue_in_another_order_is_the_same(tmp_path):
     from localpolicy.data.batches import WindowConfig
 
     here, there = (
-        evaluate_policy(on_data(mine, where), where, name="x", window=WindowConfig()) for where in (data, other)
+        evaluate_policy(remap(mine, where), where, name="x", window=WindowConfig()) for where in (data, other)
     )
     np.testing.assert_allclose(there.scores.rank, here.scores.rank)
     np.testing.assert_allclose(there.scores.logp, here.scores.logp, atol=1e-5)

@@ -18,7 +18,7 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.histories import recommend_with
-from localpolicy.model.recorded import read_recorded
+from localpolicy.model.list_policy import read_list_policy
 from localpolicy.report.comparison import write_comparison
 from localpolicy.runs.baselines import fit_baseline, load_baseline
 from localpolicy.runs.run import Run
@@ -107,14 +107,14 @@ def test_lists_whose_owners_are_not_said_are_refused_and_a_rank_beats_a_score(pl
     rows = [{"who": 1, "item_id": 100}, {"who": 2, "item_id": 100}]
     pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")
     with pytest.raises(DataError, match="1 items are listed more than once, and no column says whose"):
-        read_recorded(tmp_path / "lists.csv", data, "test")
+        read_list_policy(tmp_path / "lists.csv", data, "test")
     rows = [
         {"item": 100, "score": 1.0, "rank": 2},
         {"item": 101, "score": 9.0, "rank": 2.5},
         {"item": 102, "score": 3.0, "rank": 1},
     ]
     pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")
-    found = read_recorded(tmp_path / "lists.csv", data, "test")
+    found = read_list_policy(tmp_path / "lists.csv", data, "test")
     assert found.order == "rank" and found.item.tolist() == [2, 0, 1] and "the rank is taken" in found.notes[0]
 
 
@@ -123,12 +123,12 @@ def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_ever
     ids = data.sequence_ids("test").to_pylist()
     rows = [(ids[1], 0, 100, 2.0), (ids[1], 0, 101, 1.0), (ids[1], 3, 105, 1.0)]
     write_lists(tmp_path / "lists.csv", rows, ["sequence_id", "after", "item_id", "score"])
-    found = read_recorded(tmp_path / "lists.csv", data, "test")
+    found = read_list_policy(tmp_path / "lists.csv", data, "test")
     assert found.lists_of(np.array([1, 1, 1, 0]), np.array([0, 2, 3, 1])).tolist() == [0, 0, 1, -1]
     share = np.exp([2.0, 1.0]) / np.exp([2.0, 1.0]).sum()
     np.testing.assert_allclose(found.weight[:2], share)
     write_lists(tmp_path / "all.csv", [(110, 0.5), (111, 0.25)], ["item_id", "probability"])
-    everyone = read_recorded(tmp_path / "all.csv", data, "test")
+    everyone = read_list_policy(tmp_path / "all.csv", data, "test")
     assert everyone.lists_of(np.array([0, 224]), np.array([0, 3])).tolist() == [0, 0]
     windows = Run(place / "mle0").config.data
     shown = evaluate_policy(everyone, data, name="x", window=windows).scores
@@ -148,7 +148,7 @@ def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_ever
 def test_a_file_that_holds_no_lists_is_refused(place, tmp_path, rows, names, said):
     write_lists(tmp_path / "lists.csv", rows, names)
     with pytest.raises(DataError, match=said):
-        read_recorded(tmp_path / "lists.csv", Prepared(place / "data"), "test")
+        read_list_policy(tmp_path / "lists.csv", Prepared(place / "data"), "test")
 
 
 @pytest.mark.parametrize("name", [name for name in BASELINES if name not in ("dearest", "most recent")])
@@ -206,7 +206,7 @@ def test_a_raw_log_is_not_taken_for_lists(place, tmp_path):
             compare([place / "mle0", log])
     dated = tmp_path / "dated.csv"
     write_lists(dated, [(*pair, 5, 1) for pair in zip(who, items, strict=True)], ["user_id", "item_id", "date", "rank"])
-    assert read_recorded(dated, data, "test").order == "rank"
+    assert read_list_policy(dated, data, "test").order == "rank"
 
 
 def test_ids_of_lists_in_a_text_file_are_those_of_the_log(tmp_path):
@@ -219,5 +219,5 @@ def test_ids_of_lists_in_a_text_file_are_those_of_the_log(tmp_path):
         data = prepare(pa.table(rows), out=tmp_path / "data", event="click", force=True)
         lists = "".join(f"{written.format(who)},{written.format(item)}\n" for who in range(60) for item in range(7))
         (tmp_path / "lists.csv").write_text(f"user_id,item_id\n{lists}")
-        read = read_recorded(tmp_path / "lists.csv", data, "test")
+        read = read_list_policy(tmp_path / "lists.csv", data, "test")
         assert len(read.people) == len(data["test"]) and len(read.item) == 7 * len(data["test"]) and not read.notes

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from localpolicy.catalogue import BACKENDS, backend, chunks
-from localpolicy.catalogue.without import Without
+from localpolicy.catalogue.masked import MaskedLogits
 from localpolicy.errors import DataError
 from localpolicy.logits import DenseLogits, Head
 from localpolicy.model import lists as lists_module
@@ -131,10 +131,10 @@ def test_the_rows_are_left_alone(name, sample):
 
 
 def test_exclusions_meet_the_right_columns():
-    made = Without.lists(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
+    made = MaskedLogits.of_lists(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
     whole = made.chunk(0, 4)
     assert whole.isinf().tolist() == [[False, False, False, True], [True, True, False, False]]
-    made = Without.lists(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
+    made = MaskedLogits.of_lists(DenseLogits(rows_of(P, 2)), [[3], [0, 1]])
     assert made.chunk(1, 3).isinf().tolist() == [[False, False], [True, False]]
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from localpolicy.logits import copies_in
-from localpolicy.model.item_rows import begun
+from localpolicy.model.item_embeddings import begun
 from localpolicy.runtime.deferred_gradients import compute_on_branch, deferred_gradients
 
 

@@ -14,8 +14,8 @@ from localpolicy.data.batches import WindowConfig, Windows
 from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.measure.score import score
+from localpolicy.model.catalogue_mapping import remap
 from localpolicy.model.network import ModelConfig, Network
-from localpolicy.model.newer_catalogue import on_data
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, returns_to_go
 from localpolicy.runs.config import Config
@@ -100,7 +100,7 @@ def data(folder):
 
 def recomputed(served, data):
     run, _ = served
-    policy = on_data(Policy.load(run.folder), data)
+    policy = remap(Policy.load(run.folder), data)
     for split in data.splits:
         windows = Windows(data, split, WindowConfig(length=LENGTH))
         yield split, score(policy, windows, events=data.events, min_history=0)

@@ -88,14 +88,14 @@ def summing_type(like: Tensor) -> torch.dtype:
     return like.dtype if like.dtype.itemsize >= 4 else torch.float32
 
 
-def in_bits(rows: Logits) -> tuple[Logits, float]:
+def to_log2(rows: Logits) -> tuple[Logits, float]:
     """The rows over log 2, so that e^row is a power of two: torch's exp2 takes a third of the time of its exp.
 
     Linear rows are scaled by their hidden states and biases, which costs next to nothing; of others the factor, by
     which their chunks are still to be multiplied, comes back.
     """
     if isinstance(rows, OpenLogits):
-        inner, factor = in_bits(rows.rows)
+        inner, factor = to_log2(rows.rows)
         return OpenLogits(inner, rows.closed), factor
     if isinstance(rows, LinearLogits) and rows.hidden.dtype.itemsize >= 4:  # half precision would be rounded twice
         weight, bias = rows.head
@@ -127,7 +127,7 @@ class Pulled:
 
 
 class PlainSum:
-    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, of rows in bits (see `in_bits`).
+    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, of rows in bits (see `to_log2`).
 
     Without a shift a chunk is passed over twice instead of four times. It is right where every sum lies within `PLAIN`,
     as it does for logits of any trained policy; `fits` tells.
@@ -187,7 +187,7 @@ class RunningSum:
         return self.sums[1] / self.sums[0]
 
 
-class Kept:
+class ChunkCache:
     """e^{chunk - shift} of every chunk, with its shift, in one buffer that is handed on when backward is done."""
 
     def __init__(self, rows: int, items: int, like: Tensor) -> None:
@@ -202,7 +202,7 @@ class Kept:
         self.chunks: list[tuple[int, int, Tensor, Tensor]] = []
 
     @staticmethod
-    def worth_it(rows: int, items: int, like: Tensor) -> bool:
+    def fits(rows: int, items: int, like: Tensor) -> bool:
         """Whether all chunks fit, in a type that is summed as it is."""
         return like.dtype.itemsize >= 4 and rows * items <= KEEP.get(like.device.type, KEEP["cpu"])
 
@@ -221,7 +221,7 @@ class ChunkedSoftmax:
     apart = False
 
     def __init__(self, closed: ClosedPairs | None = None) -> None:
-        self.kept: Kept | None = None
+        self.kept: ChunkCache | None = None
         self.closed = closed
         # Asked here: within an autograd function it is off, and a kept buffer that no backward hands on is made anew.
         self.for_gradient = torch.is_grad_enabled()
@@ -232,8 +232,8 @@ class ChunkedSoftmax:
     def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> SoftmaxSums:
         """Normalisers, log p of the items, and the mean of `values`."""
         hidden = rows.hidden
-        if self.for_gradient and any(wanted) and Kept.worth_it(*rows.shape, hidden):
-            self.kept = Kept(*rows.shape, hidden)
+        if self.for_gradient and any(wanted) and ChunkCache.fits(*rows.shape, hidden):
+            self.kept = ChunkCache(*rows.shape, hidden)
         sums = sums_over_chunks(self._open(rows), values, kept=self.kept)
         return sums._replace(log_p=rows.at(items) - sums.normaliser)
 
@@ -267,12 +267,12 @@ class ChunkedSoftmax:
 
 
 def sums_over_chunks(
-    rows: Logits, values: Logits | None = None, *, own_values: bool = False, kept: Kept | None = None
+    rows: Logits, values: Logits | None = None, *, own_values: bool = False, kept: ChunkCache | None = None
 ) -> SoftmaxSums:
     """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
     like = like_of(rows)
     weighted = own_values or values is not None
-    bits, factor = in_bits(rows)
+    bits, factor = to_log2(rows)
 
     def summed(running: PlainSum | RunningSum, pulled: Pulled | None) -> SoftmaxSums:
         if kept:
@@ -299,7 +299,7 @@ def sums_over_chunks(
 
 
 def softmax_pull(
-    kept: Kept | None, rows: LinearLogits, opened: Logits, normaliser: Tensor, upstream: Tensor, wanted: Wanted
+    kept: ChunkCache | None, rows: LinearLogits, opened: Logits, normaliser: Tensor, upstream: Tensor, wanted: Wanted
 ) -> Gradients:
     """The softmax's part in a gradient: softmax @ weight, and softmax.T @ (upstream · hidden), and its row sums.
 
@@ -324,12 +324,12 @@ def softmax_pull(
 
 
 def shares(
-    kept: Kept | None, rows: Logits, like: Tensor, normaliser: Tensor
+    kept: ChunkCache | None, rows: Logits, like: Tensor, normaliser: Tensor
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
     """(start, stop, e^{chunk - shift}, shift) over the catalogue, kept or formed again."""
     if kept is not None:
         yield from kept.chunks
         return
-    bits, factor = in_bits(rows)
+    bits, factor = to_log2(rows)
     for start, stop, (chunk,) in chunks_of(like, bits, factor=factor):
         yield start, stop, chunk.sub_(normaliser[:, None] * LOG2E).exp2_().to(like.dtype), normaliser

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from localpolicy.catalogue import chunked, softmax
 from localpolicy.catalogue.chunks import ChunkedSoftmax, sums_over_chunks
+from localpolicy.catalogue.masked import MaskedLogits
 from localpolicy.catalogue.open_items import ClosedPairs, OpenItems
 from localpolicy.catalogue.softmax import Gradients, Wanted
 from localpolicy.catalogue.ties import tie_bounds
-from localpolicy.catalogue.without import Without
 from localpolicy.logits import LinearLogits, Logits, SoftmaxSums
 
 WIDEST = 256
@@ -175,9 +175,9 @@ def maximum(rows: Logits) -> tuple[Tensor, Tensor]:
     """max_a row_a, and the first item that has it."""
     if not serves(rows):
         return chunked.maximum(rows)
-    from localpolicy.kernels.largest import largest
+    from localpolicy.kernels.argmax import argmax
 
-    return largest(rows, precision=TRAINING)
+    return argmax(rows, precision=TRAINING)
 
 
 @torch.no_grad()
@@ -195,13 +195,13 @@ def rank(rows: Logits, items: Tensor) -> Tensor:
     return 1 + above + tied / 2
 
 
-def taken(rows: Logits, items: Tensor) -> Tensor:
+def gather_logits(rows: Logits, items: Tensor) -> Tensor:
     """Row n at its item, with gradients: in one kernel where they know such rows."""
     if not serves(rows):
         return rows.at(items)
-    from localpolicy.kernels import taken
+    from localpolicy.kernels import gather
 
-    return taken.taken(rows, items)
+    return gather.gather_logits(rows, items)
 
 
 def at(rows: Logits, items: Tensor) -> Tensor:
@@ -243,8 +243,8 @@ def divergence_sums(p: Logits, q: Logits, normal_p: Tensor, normal_q: Tensor) ->
 @torch.no_grad()
 def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
     """The k largest values and their items, in falling order; of equal values the lower index comes first."""
-    if isinstance(rows, Without):
-        return _top_without(rows, k)
+    if isinstance(rows, MaskedLogits):
+        return _top_masked(rows, k)
     k = min(k, rows.shape[1])
     if not lists(rows, k):
         return chunked.top(rows, k)
@@ -262,9 +262,9 @@ def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
     return k <= LONGEST and 2 * k * LARGEST_GROUP <= rows.shape[1]
 
 
-def _top_without(rows: Without, k: int) -> tuple[Tensor, Tensor]:
+def _top_masked(rows: MaskedLogits, k: int) -> tuple[Tensor, Tensor]:
     """The k best that are allowed are among the k + f best, where f items are forbidden."""
-    wide = min(k + rows.most, rows.shape[1])
+    wide = min(k + rows.most_forbidden, rows.shape[1])
     if not lists(rows.rows, wide):
         return chunked.top(rows, k)
     value, item = top(rows.rows, wide)

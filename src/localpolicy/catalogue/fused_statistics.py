@@ -10,8 +10,8 @@ from torch import Tensor
 
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.chunked import divergences
+from localpolicy.catalogue.masked import MaskedLogits
 from localpolicy.catalogue.ties import tie_bounds
-from localpolicy.catalogue.without import Without
 from localpolicy.logits import LinearLogits, Logits
 
 
@@ -48,7 +48,7 @@ def fused_statistics(
     if excluded is not None:
         above, tied = _among_allowed(rows, items, own, above, tied, excluded)
     if lists > 1 or excluded is not None:
-        _, shown = fused.top(rows if excluded is None else Without(rows, *excluded), lists)
+        _, shown = fused.top(rows if excluded is None else MaskedLogits(rows, *excluded), lists)
     columns |= {
         "rank": 1 + above + tied / 2,
         "tied": tied,

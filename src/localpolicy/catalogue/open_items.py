@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from localpolicy.catalogue.without import changeable
+from localpolicy.catalogue.masked import changeable
 from localpolicy.limits import NO_FILTER, UNKNOWN_FILTER
 from localpolicy.logits import Logits
 from localpolicy.runtime.ranks import Ranks

@@ -47,7 +47,7 @@ class SparseLogits(NamedTuple):
         )
 
     @classmethod
-    def alike(cls, base: Tensor, batch: Batch) -> SparseLogits:
+    def constant(cls, base: Tensor, batch: Batch) -> SparseLogits:
         """The same logits at every position of a batch."""
         base = base.to(batch.row.device)
         none = torch.empty(0, dtype=torch.long, device=base.device)

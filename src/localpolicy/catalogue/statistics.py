@@ -25,7 +25,7 @@ from localpolicy.logits import LinearLogits, Logits
 Columns = dict[str, Tensor]
 
 
-class Formed(NamedTuple):
+class LogDistribution(NamedTuple):
     """A block of rows as distributions."""
 
     log_p: Tensor  # [n, V]
@@ -63,12 +63,12 @@ def rank(scores: Tensor, bounds: tuple[Tensor, Tensor], scratch: Scratch) -> tup
     return 1 + above + tied / 2, tied
 
 
-def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -> Formed:
+def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -> LogDistribution:
     """log softmax and softmax, with one exponential per number. `scores` becomes the former."""
     log_p = scores.sub_(largest[:, None])
     p = torch.exp(log_p, out=scratch.like(f"p:{name}", scores))
     total = p.sum(1, keepdim=True)
-    return Formed(log_p.sub_(total.log()), p.div_(total))
+    return LogDistribution(log_p.sub_(total.log()), p.div_(total))
 
 
 def among_open(log_p: Tensor, open_items: OpenItems) -> Tensor:
@@ -77,7 +77,7 @@ def among_open(log_p: Tensor, open_items: OpenItems) -> Tensor:
     return among.sub_(among.logsumexp(1, keepdim=True)).masked_fill_(open_items.unknown[:, None], torch.nan)
 
 
-def divergence(p: Formed, q: Formed, scratch: Scratch) -> tuple[Tensor, Tensor]:
+def divergence(p: LogDistribution, q: LogDistribution, scratch: Scratch) -> tuple[Tensor, Tensor]:
     """JS = log 2 - ½ Σ [p softplus(d) + q softplus(-d)] with d = log q - log p; and KL(p‖q) = -Σ p d."""
     gap = torch.sub(q.log_p, p.log_p, out=scratch.like("gap", p.p))
     soft = torch.ops.aten.softplus.out(gap, 1.0, 40.0, out=scratch.like("soft", p.p))

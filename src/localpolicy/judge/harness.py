@@ -23,7 +23,7 @@ from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_l
 from localpolicy.measure.score import ItemMeans
 from localpolicy.measure.summary import LIKED, Scores
 from localpolicy.model.baselines import BASELINES, simple_baselines
-from localpolicy.model.recorded import people_of
+from localpolicy.model.list_policy import people_of
 from localpolicy.runs.baselines import is_baseline
 
 SELF_CHOSEN = "people chose themselves what to rate: how they would like other items is not known"

@@ -34,8 +34,8 @@ from localpolicy.measure.score import Scorer, reward_model, score
 from localpolicy.measure.summary import AGREEMENT, LIKED, Scores, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
 from localpolicy.measure.value import value_of_scores
-from localpolicy.model.newer_catalogue import device_of
-from localpolicy.model.recorded import people_of
+from localpolicy.model.catalogue_mapping import device_of
+from localpolicy.model.list_policy import people_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import sha256
 from localpolicy.simulation.truth import load_world

@@ -22,8 +22,8 @@ from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.measure.opening import data_for, open_all
 from localpolicy.measure.value import OffPolicy as OffPolicy
 from localpolicy.measure.value import value_of_questions, value_of_scores
-from localpolicy.model.newer_catalogue import context_length, on_data
-from localpolicy.model.recorded import people_of
+from localpolicy.model.catalogue_mapping import context_length, remap
+from localpolicy.model.list_policy import people_of
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 
 READ = ("propensity", "reward", "sequence_id", "item_id", "request", "place")  # columns of a table of decisions
@@ -77,7 +77,7 @@ def off_policy(
             raise DataError("say which log the policy is measured on: data, a prepared log or its folder.")
         prepared = data_for([], data)
         opened = open_all(others, prepared, split=split, device=device)[1] if others else []
-        fitted = on_data(policy, prepared)
+        fitted = remap(policy, prepared)
         candidate = Candidate("policy", fitted, Reference("policy", policy.origin.objective))
         window = WindowConfig(length=context_length(policy))
     else:

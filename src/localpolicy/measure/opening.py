@@ -19,9 +19,9 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.measure.candidates import DATA, Candidate, ListsInMemory, RunLike, as_run, open_run
 from localpolicy.measure.divergence import Reference
+from localpolicy.model.catalogue_mapping import RemappedPolicy, remap
 from localpolicy.model.deployable import Deployable
-from localpolicy.model.newer_catalogue import OnOtherData, on_data
-from localpolicy.model.recorded import read_recorded
+from localpolicy.model.list_policy import read_list_policy
 from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import BY_LIKELIHOOD, Run
 
@@ -87,7 +87,7 @@ def open_candidate(
     """A policy as it would serve the people of `data`."""
     run = as_run(like)
     if run.folder.is_file():
-        recorded = read_recorded(run.folder, data, split)
+        recorded = read_list_policy(run.folder, data, split)
         return Candidate(name, recorded, Reference(name, "recorded"), notes=recorded.notes)
     if is_baseline(run.folder):
         policy: Deployable = load_baseline(run.folder)
@@ -97,7 +97,7 @@ def open_candidate(
     if run.manifest["data"]["digest"] not in data.digests:
         return _elsewhere(candidate, run, data, split)
     if len(candidate.policy.items) != data.n_items:  # extended since: judged among the items of the data
-        return replace(candidate, policy=on_data(candidate.policy, data))
+        return replace(candidate, policy=remap(candidate.policy, data))
     return candidate
 
 
@@ -160,10 +160,10 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Ca
             f"{name} was trained on {kind}, and {data.path} holds {data.kind}: what was shown and what people did are "
             "not compared with each other. Prepare both logs alike." + (wrote if data.kind == "impressions" else "")
         )
-    policy = on_data(candidate.policy, data)
+    policy = remap(candidate.policy, data)
     facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}
     notes = [f"{name} was trained on other data ({run.manifest['data']['path']}) and is measured on {data.path}"]
-    if isinstance(policy, OnOtherData) and (missing := int(policy.unknown.sum())):
+    if isinstance(policy, RemappedPolicy) and (missing := int(policy.unknown.sum())):
         rows = data[split].arrays["item"]
         notes.append(
             f"{name} does not know {missing:,} of {data.n_items:,} items: {policy.unknown[np.asarray(rows)].sum():,} "

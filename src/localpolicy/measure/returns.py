@@ -157,7 +157,7 @@ class ReturnModel(NamedTuple):
         """q as a row over the catalogue, alike at all positions: for E_π q."""
         import torch
 
-        return SparseLogits.alike(torch.from_numpy(self.of_taken.astype(np.float32)), batch)
+        return SparseLogits.constant(torch.from_numpy(self.of_taken.astype(np.float32)), batch)
 
 
 def _steps(visits: Visits) -> np.ndarray:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from localpolicy.catalogue import chunked, sharded
 from localpolicy.catalogue.capped import is_sharded
+from localpolicy.catalogue.masked import MaskedLogits
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
-from localpolicy.catalogue.without import Without
 from localpolicy.data.batches import Windows
 from localpolicy.data.first_meetings import met_before
 from localpolicy.data.store import CONTEXT, Prepared
@@ -126,10 +126,10 @@ def score(
                     allowed = {"": rows, **({f":{key}": other for key, other in others.items()} if unseen else {})}
                     unknown = torch.zeros_like(at, dtype=torch.bool) if open_items is None else open_items.unknown
                     for name, logits in allowed.items():
-                        logp = chunked.log_prob(Without(logits, *seen), part.item[at], open_items)
+                        logp = chunked.log_prob(MaskedLogits(logits, *seen), part.item[at], open_items)
                         statistics[f"logp_unseen{name}"] = logp.masked_fill(unknown, torch.nan)
                     if exclude_seen and values is not None:
-                        statistics["value_expected"] = chunked.mean(Without(rows, *seen), values, open_items)
+                        statistics["value_expected"] = chunked.mean(MaskedLogits(rows, *seen), values, open_items)
                 if liked:
                     chosen = part.event != (-1 if windows.context is None else windows.context)
                     statistics["liked"], statistics["agreement"] = liking_of(rows, part, chosen)
@@ -232,7 +232,7 @@ class ItemMeans:
 
     def logits(self, batch: Batch) -> Logits:
         """The same row for every position."""
-        return SparseLogits.alike(self.mean, batch)
+        return SparseLogits.constant(self.mean, batch)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from localpolicy.errors import DataError
 from localpolicy.logits import DenseLogits
 from localpolicy.measure.estimate import mean_estimate, standard_error
 from localpolicy.measure.summary import coverage
+from localpolicy.model.catalogue_mapping import context_length, device_of
 from localpolicy.model.deployable import Deployable
-from localpolicy.model.newer_catalogue import context_length, device_of
 from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import EPISODES, STEPS
 from localpolicy.types import START, Batch

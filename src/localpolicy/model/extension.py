@@ -21,7 +21,7 @@ from localpolicy.data.item_table import read_item_table, refuse_other_lengths
 from localpolicy.data.neighbours import Mixtures, by_frequency, ceilings, mixtures
 from localpolicy.errors import DataError, RunError
 from localpolicy.model.heads import SOFTMAX_HEADS
-from localpolicy.model.item_rows import mixed
+from localpolicy.model.item_embeddings import mixed
 from localpolicy.model.network import Network
 from localpolicy.model.towers import Towers
 

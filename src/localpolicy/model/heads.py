@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.shards import Shard, ShardedHead
 from localpolicy.logits import AnyHead, Head, Logits
-from localpolicy.model.backbones.drawn import normal
+from localpolicy.model.backbones.init import normal
 
 ITEM_HEADS = ("policy", "logging", "q", "q_a", "q_b", "reward")  # one number per item
 CRITICS = ("q", "q_a", "q_b", "reward")
@@ -35,7 +35,7 @@ class HeadScores:
 
     def at(self, items: Tensor) -> Tensor:
         """Row n at item items[n]: [N]."""
-        return self.shifted(fused.taken(self.logits, items))
+        return self.shifted(fused.gather_logits(self.logits, items))
 
     def shifted(self, numbers: Tensor) -> Tensor:
         """A mean or a maximum over the logits becomes that of the scores."""

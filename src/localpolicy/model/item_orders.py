@@ -59,7 +59,7 @@ class ItemOrder:
 
     def logits(self, batch: Batch) -> Logits:
         """log share, whatever the history."""
-        return SparseLogits.alike(self.share.log(), batch)
+        return SparseLogits.constant(self.share.log(), batch)
 
 
 def dealt(share: Tensor, scores: np.ndarray) -> Tensor:

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from localpolicy.catalogue.blocks import part_of
 from localpolicy.catalogue.capped import is_sharded
-from localpolicy.catalogue.chunks import LN2, in_bits, like_of, scratch, summing_type
+from localpolicy.catalogue.chunks import LN2, like_of, scratch, summing_type, to_log2
 from localpolicy.catalogue.largest import largest
-from localpolicy.catalogue.without import Without, changeable
+from localpolicy.catalogue.masked import MaskedLogits, changeable
 from localpolicy.data.item_features import kinds_of
 from localpolicy.errors import DataError
 from localpolicy.logits import Logits
@@ -144,12 +144,12 @@ class Perturbed:
 
 def _best(rows: Logits, k: int, forbidden: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
     """The k best items of each row, and their log-probabilities; a few rows at a time stay in the cache."""
-    bits, factor = in_bits(rows)
+    bits, factor = to_log2(rows)
     parts = []
     for start in range(0, rows.shape[0], CACHED):
         stop = min(rows.shape[0], start + CACHED)
         part, gone = part_of(bits, start, stop), forbidden[start:stop]
-        part = Without.lists(part, gone) if any(gone) else part
+        part = MaskedLogits.of_lists(part, gone) if any(gone) else part
         room = scratch(0, *part.shape, like_of(part))
         scores = changeable(part.chunk(0, part.shape[1], out=room), room).to(summing_type(room))
         best, index = largest(scores, k)
@@ -182,7 +182,7 @@ def draw_lists(
     if not sample and 0 < min(rows.shape[0], CACHED) * rows.shape[1] <= AT_ONCE and not is_sharded(rows):
         index, log_probability = _best(rows, k, forbidden)
     else:
-        allowed: Logits = Without.lists(rows, forbidden) if any(forbidden) else rows
+        allowed: Logits = MaskedLogits.of_lists(rows, forbidden) if any(forbidden) else rows
         _, index = catalogue.top(Perturbed(allowed, generator) if sample else allowed, k)
         normaliser = catalogue.logsumexp(allowed)
         log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)
@@ -191,7 +191,7 @@ def draw_lists(
         # peaked policy nothing would seem left after the first place.
         share = log_probability.double().exp()
         drawn = [[*gone, *taken] for gone, taken in zip(forbidden, index.tolist(), strict=True)]
-        undrawn = (catalogue.logsumexp(Without.lists(rows, drawn)) - normaliser).double().exp()
+        undrawn = (catalogue.logsumexp(MaskedLogits.of_lists(rows, drawn)) - normaliser).double().exp()
         propensity = share / (undrawn[:, None] + share.flip(1).cumsum(1).flip(1))
     flat = ids.take(pa.array(index.flatten().cpu().numpy())).to_pylist()
     items = [flat[start : start + k] for start in range(0, len(flat), k)]

@@ -14,7 +14,7 @@ from localpolicy.catalogue.shards import Shard, lookup
 from localpolicy.errors import ConfigError
 from localpolicy.logits import AnyHead, Logits, tilted
 from localpolicy.model.backbones import Layout, backbone_called
-from localpolicy.model.backbones.drawn import normal
+from localpolicy.model.backbones.init import normal
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.heads import (
     CRITICS,
@@ -27,7 +27,7 @@ from localpolicy.model.heads import (
     as_head,
     own_rows,
 )
-from localpolicy.model.item_rows import Features, Formed, ItemInputs, begun
+from localpolicy.model.item_embeddings import BuiltEmbeddings, Features, ItemInputs, begun
 from localpolicy.runtime.deferred_gradients import take
 from localpolicy.types import START, Batch
 
@@ -79,7 +79,7 @@ class Network(nn.Module):
             else:
                 self.heads[name] = self._item_head(name)
         self.features: Features | None = None
-        self._formed: Formed | None = None
+        self._built: BuiltEmbeddings | None = None
         if features is not None:
             assert config.tied, "refused before"
             self.features = Features(features, config.width, shard=shard)
@@ -87,26 +87,26 @@ class Network(nn.Module):
                 if name in ITEM_HEADS:
                     head.features = nn.Parameter(torch.zeros(features.encoded.n_features))
 
-    # ------------------------------------------------------------------ items' rows (see `item_rows`)
+    # ------------------------------------------------------------------ items' rows (see `item_embeddings`)
 
     @property
     def table(self) -> Tensor:
         """The items' rows [V, D]: for input, and for tied heads."""
         if self.features is None:
             return self.embedding
-        return self.features.served_rows(self.embedding) if self._formed is None else self._formed.rows
+        return self.features.served_rows(self.embedding) if self._built is None else self._built.rows
 
     def _bias(self, name: str) -> Tensor:
         """A head's biases [V]."""
         head = self.heads[name]
         if self.features is None:
             return head.bias  # type: ignore[return-value]
-        if self._formed is not None and name in self._formed.biases:
-            return self._formed.biases[name]
+        if self._built is not None and name in self._built.biases:
+            return self._built.biases[name]
         return self.features.served_biases(head, softmax=name in SOFTMAX_HEADS)
 
-    def form(self, *, leaf: bool) -> None:
-        """Form the rows of a training step. As a leaf their gradient waits for `pull_back`, else it is autograd's."""
+    def build_item_embeddings(self, *, leaf: bool) -> None:
+        """Build the rows of a training step: leaves whose gradient waits for `backward_to_features`, or graph nodes."""
         if self.features is None:
             return
         kept = self.features.kept(self.config.id_dropout)
@@ -116,23 +116,23 @@ class Network(nn.Module):
             for name, head in self.heads.items()
             if name in ITEM_HEADS
         }
-        self._formed = Formed.of(rows, biases, leaf=leaf)
+        self._built = BuiltEmbeddings.of(rows, biases, leaf=leaf)
 
-    def pull_back(self) -> None:
+    def backward_to_features(self) -> None:
         """Carry the rows' gradients to W and δ, and forget the rows."""
-        if self._formed is not None:
-            self._formed.pull_back()
-            self._formed = None
+        if self._built is not None:
+            self._built.backward()
+            self._built = None
 
     @contextmanager
-    def formed(self) -> Iterator[None]:
+    def evaluation_embeddings(self) -> Iterator[None]:
         """Within the block the rows are those of an evaluation, and are formed once."""
         if self.features is not None:
-            self._formed = Formed(self.features.served_rows(self.embedding), {})
+            self._built = BuiltEmbeddings(self.features.served_rows(self.embedding), {})
         try:
             yield
         finally:
-            self._formed = None
+            self._built = None
 
     def plain_state(self) -> dict[str, Tensor]:
         """The state of the same network without features: its tables are what items' rows come to; W beside them."""

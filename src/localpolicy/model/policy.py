@@ -242,13 +242,13 @@ class Policy:
         return policy
 
 
-class _Recorded(BaseModel):
+class _StoredPart(BaseModel):
     """A part of policy.json, as it must be."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class _Made(_Recorded):
+class _Made(_StoredPart):
     """What `Network.describe` says."""
 
     model: ModelConfig
@@ -268,7 +268,7 @@ class _MadeTowers(_Made):
     cap: float | None = Field(None, gt=1)
 
 
-class _Description(_Recorded):
+class _Description(_StoredPart):
     """policy.json."""
 
     format: int

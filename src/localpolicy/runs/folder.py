@@ -49,7 +49,7 @@ FOLDERS = ("evaluation", "tensorboard", "checkpoint", "stages")
 SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can go on
 
 
-class Recorded(BaseModel):
+class ManifestSchema(BaseModel):
     """What every manifest holds."""
 
     objective: str
@@ -96,9 +96,9 @@ class RunFolder:
             )
             raise RunError(f"{self.folder} {what}.")
         content = read_sealed(self.folder / "manifest.json")
-        if isinstance(content, dict) and content.keys() >= Recorded.model_fields.keys():
+        if isinstance(content, dict) and content.keys() >= ManifestSchema.model_fields.keys():
             with suppress(ValidationError):
-                Recorded.model_validate(content)
+                ManifestSchema.model_validate(content)
                 return content
         if isinstance(content, dict) and "counts" in content:
             raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")

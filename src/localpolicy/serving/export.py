@@ -18,10 +18,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
 from localpolicy.logits import DenseLogits
 from localpolicy.model.baselines import Baseline, ItemNeighbours, LastItem
+from localpolicy.model.catalogue_mapping import context_length
 from localpolicy.model.factors import Factors
 from localpolicy.model.histories import answered_event, batch_from, index_of
 from localpolicy.model.lists import names_of
-from localpolicy.model.newer_catalogue import context_length
 from localpolicy.model.policy import Policy
 from localpolicy.runs.baselines import is_baseline, load_baseline
 from localpolicy.runs.run import Run

@@ -40,7 +40,7 @@ from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import question_of
 from localpolicy.measure.moved import MostMoved, Worth, first_shares, most_moved, taken_shares, worth_of
 from localpolicy.model.baselines import why_not
-from localpolicy.model.recorded import check_lists, read_recorded
+from localpolicy.model.list_policy import check_lists, read_list_policy
 from localpolicy.results import Result
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
@@ -237,7 +237,7 @@ def go(
     with training_lock(folder):
         data = prepare_log(path, folder, asked.guessed, seed=seed)
         for given in lists:
-            read_recorded(given, data, "test")  # raises where they are of other items or other people
+            read_list_policy(given, data, "test")  # raises where they are of other items or other people
         if bad := data.manifest["bad_rows"]:
             asked = asked.noting(f"skipped: {', '.join(f'{count:,} rows ({why})' for why, count in bad.items())}")
         planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)

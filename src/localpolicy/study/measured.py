@@ -36,7 +36,7 @@ from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.opening import refuse_incomparable
 from localpolicy.measure.summary import Scores, groups, values_of
 from localpolicy.measure.truth import true_value
-from localpolicy.model.newer_catalogue import device_of
+from localpolicy.model.catalogue_mapping import device_of
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import give_back_memory
 from localpolicy.runtime.files import whole_file

@@ -18,7 +18,7 @@ import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.buckets import BatchShape, Planned, Planner
-from localpolicy.model.newer_catalogue import OverNewerCatalogue
+from localpolicy.model.catalogue_mapping import RemappedLoggingPolicy
 from localpolicy.model.readout import NetworkReader
 from localpolicy.runs.config import Config
 from localpolicy.runtime.deferred_gradients import deferred_gradients
@@ -42,7 +42,7 @@ def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Rank
         return "a backbone of your own may do other things in each step"
     if "above" in windows.arrays or "filter" in windows.arrays:
         return "the places of a list share a context and a filter, and both differ in length"
-    if isinstance(reader.logging_policy, OverNewerCatalogue):
+    if isinstance(reader.logging_policy, RemappedLoggingPolicy):
         return "the frozen logging policy knows another catalogue, and its histories differ in length"
     if reader.reads.teacher:
         return "a step of distilling reads whole rows of another policy"

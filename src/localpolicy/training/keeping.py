@@ -92,7 +92,7 @@ class Keeping:
         if not (config.train.calibrate and config.objective.calibrated and scales(network)):
             yield {}
             return
-        with network.formed():
+        with network.evaluation_embeddings():
             self.fit_rise()
             size = batch_size(config)
             s = sharpness(network, self.held_out, self.data, self._catalogue, batch_size=size, ranks=self.ranks)

@@ -1,6 +1,6 @@
 """Another run as μ̂: which run may serve, over which catalogue, and which actions it knows nothing of.
 
-A run that knows only some of the data's items gives the others probability 0 (see `model.newer_catalogue`). Actions
+A run that knows only some of the data's items gives the others probability 0 (see `model.catalogue_mapping`). Actions
 on them tell nothing of μ̂: importance-weighted objectives give them the weight 0, and the others, where μ̂ enters only
 through Σ_a μ̂(a|x) Q(x,a), keep them, for the sum needs no μ̂ of the action taken. How many there are is recorded.
 """
@@ -15,8 +15,8 @@ import numpy as np
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import RunError
 from localpolicy.limits import FALLBACK
+from localpolicy.model.catalogue_mapping import RemappedLoggingPolicy, match_items
 from localpolicy.model.deployable import Origin
-from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
 from localpolicy.model.policy import Policy
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.run import Run
@@ -55,7 +55,7 @@ def over_catalogue(policy: Policy, data: Prepared, name: str, *, absent: float) 
             "lack items of the data, not the other way round: append to the data it was trained on (lpi prepare "
             "--append), or train an mle run on this data."
         )
-    return OverNewerCatalogue(policy, data.catalogue, absent=absent)
+    return RemappedLoggingPolicy(policy, data.catalogue, absent=absent)
 
 
 def logging_facts(given: Policy | None, data: Prepared, objective: Objective) -> dict[str, Any] | None:
@@ -64,7 +64,7 @@ def logging_facts(given: Policy | None, data: Prepared, objective: Objective) ->
         return None
     folder = objective.reads().logging
     facts = {"run": folder, "policy_sha256": Run(folder).manifest["policy_sha256"]}
-    if not isinstance(given, OverNewerCatalogue):
+    if not isinstance(given, RemappedLoggingPolicy):
         return facts
     unseen, total = _unseen_actions(data, given.older_index.cpu().numpy() < 0)
     if objective.weighs_by_ratio and unseen == total:

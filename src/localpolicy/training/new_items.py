@@ -17,7 +17,7 @@ from torch import Tensor
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.logits import AnyHead, Head
-from localpolicy.model.item_rows import ABSENT, mixed
+from localpolicy.model.item_embeddings import ABSENT, mixed
 from localpolicy.model.network import Network
 from localpolicy.runtime.ranks import Ranks
 

@@ -17,7 +17,7 @@ from localpolicy.data.neighbours import NewItems
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.metrics import by_meetings
-from localpolicy.model.item_rows import ABSENT, ItemInputs
+from localpolicy.model.item_embeddings import ABSENT, ItemInputs
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, heads_for

@@ -61,14 +61,14 @@ class Step:
         self.optimiser.zero_grad(set_to_none=True)
         terms: Terms
         leaf = ranks.alone or network.shard is not None  # DDP looks for the parameters themselves
-        network.form(leaf=leaf)
+        network.build_item_embeddings(leaf=leaf)
         with tables or nullcontext():
             loss, means, terms = self.losses(batch, number, coin, count)
             refuse_broken_terms(means, terms, number)  # a batch that is filled up has no means: its log tells
             logging = GraphBranch(loss.device)
             # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
             (loss * ranks.total if ranks.total > 1 and network.shard is None else loss).backward()
-        network.pull_back()
+        network.backward_to_features()
         if network.shard is not None:
             sum_copies(network, ranks)
         if self.config.gradient_clip is not None:

@@ -198,7 +198,7 @@ class Trainer:
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
         """Judge the averaged weights, where there are such."""
-        with averaged(self.optimiser), self.keeping.calibrated() as temperature, self.network.formed():
+        with averaged(self.optimiser), self.keeping.calibrated() as temperature, self.network.evaluation_embeddings():
             self.keeping.fit_rise()
             return self._judged(done, log, epoch=epoch, also=temperature)
 
@@ -292,7 +292,7 @@ class Trainer:
         return bool(late)
 
     def _finish(self, done: Progress, seconds: float) -> Run:
-        with averaged(self.optimiser), self.network.formed():
+        with averaged(self.optimiser), self.network.evaluation_embeddings():
             self.keeping.fit_rise()
             self.keeping.finish()
         if self.ranks.leads:

@@ -30,10 +30,10 @@ from torch import Tensor
 
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
+from localpolicy.model.catalogue_mapping import match_items
 from localpolicy.model.config import OF_ITEM_TABLE
 from localpolicy.model.heads import SOFTMAX_HEADS
 from localpolicy.model.network import FEATURES, Network
-from localpolicy.model.newer_catalogue import match_items
 from localpolicy.model.weights import load_weights, without_features
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json

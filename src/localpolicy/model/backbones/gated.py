@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from localpolicy.model.backbones.drawn import normal
+from localpolicy.model.backbones.init import normal
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.model.backbones.sasrec import attend
 from localpolicy.runtime.deferred_gradients import take

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from localpolicy.catalogue import fused
-from localpolicy.model.backbones.drawn import normal
+from localpolicy.model.backbones.init import normal
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.runtime.deferred_gradients import take
 

@@ -55,7 +55,7 @@ NOTHING_LEFT = 1e-30  # where they do not: in place of 0, whose logarithm has no
 
 
 @dataclass(frozen=True)
-class Recorded:
+class ListPolicy:
     """Lists of one split's sequences, sorted by (sequence, after)."""
 
     path: Path
@@ -108,7 +108,7 @@ def check_lists(path: Path | str) -> None:
     _named(_read(Path(path)), Path(path))
 
 
-def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
+def read_list_policy(path: Path | str, data: Prepared, split: str) -> ListPolicy:
     """The lists of a file, for the sequences of one split."""
     path = Path(path)
     table, called, notes = _named(_read(path), path)
@@ -161,7 +161,7 @@ def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
     background = min(BACKGROUND, 0.5 * least / (least + float(share.max())))
     if order == "probability" and np.add.reduceat(weight, start).min() > 1 - WHOLE:
         background = NOTHING_LEFT
-    return Recorded(
+    return ListPolicy(
         path, share, background, lists, longest, np.append(start, len(at)), item[at].astype(np.int64), weight, order,
         Origin("recorded", data.kind, data.events, None), data.catalogue, split, people, tuple(notes),
     )  # fmt: skip
@@ -169,7 +169,7 @@ def read_recorded(path: Path | str, data: Prepared, split: str) -> Recorded:
 
 def people_of(policies: Iterable[object]) -> np.ndarray | None:
     """The sequences for which every file of lists among these has one; None: all."""
-    lists = [policy.people for policy in policies if isinstance(policy, Recorded)]
+    lists = [policy.people for policy in policies if isinstance(policy, ListPolicy)]
     if not lists:
         return None
     people: np.ndarray = reduce(np.intersect1d, lists)

@@ -38,7 +38,7 @@ def match_items(newer: pa.Table, older: pa.Table) -> np.ndarray:
     return np.asarray(index.to_numpy(zero_copy_only=False), np.int64)
 
 
-class OverNewerCatalogue(Policy):
+class RemappedLoggingPolicy(Policy):
     """μ̂'s rows over `items`, of which `policy` knows some; its own network is read as it is.
 
     `absent` is what it has at the others. A divergence needs a finite number there: 0 · ∞ would be NaN.
@@ -135,7 +135,7 @@ class Extended:
         return Extended(part_of(self.rows, start, stop), self.older_index)
 
 
-class OnOtherData:
+class RemappedPolicy:
     """A policy as it would serve the people of another log."""
 
     def __init__(self, policy: Deployable, data: Prepared) -> None:
@@ -162,10 +162,10 @@ class OnOtherData:
         return Extended(self.policy.logits(replace(known, scored=stands_for[tokens])), self.older_index)
 
 
-def on_data(policy: Deployable, data: Prepared) -> Deployable:
+def remap(policy: Deployable, data: Prepared) -> Deployable:
     """The policy itself where it knows just these items and events, else as it would serve these people."""
     same_items = policy.items["item_id"].equals(data.catalogue["item_id"])
-    return policy if same_items and list(policy.origin.events) == data.events else OnOtherData(policy, data)
+    return policy if same_items and list(policy.origin.events) == data.events else RemappedPolicy(policy, data)
 
 
 def context_length(policy: Deployable) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 from localpolicy.logits import Logits
 
 
-class Without:
+class MaskedLogits:
     """Logits with some items forbidden: they get -inf, so no probability."""
 
     def __init__(self, rows: Logits, row: Tensor, item: Tensor) -> None:
@@ -18,7 +18,7 @@ class Without:
         self.row, self.item = row, item  # [P] pairs
 
     @classmethod
-    def lists(cls, rows: Logits, forbidden: Sequence[Sequence[int]]) -> Without:
+    def of_lists(cls, rows: Logits, forbidden: Sequence[Sequence[int]]) -> MaskedLogits:
         """Of each row its own list."""
         pairs = [(row, item) for row, items in enumerate(forbidden) for item in items]
         row, item = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
@@ -30,7 +30,7 @@ class Without:
         return self.rows.shape
 
     @property
-    def most(self) -> int:
+    def most_forbidden(self) -> int:
         """At most so many items of a row are forbidden."""
         return int(self.row.bincount().max()) if len(self.row) else 0
 

@@ -55,7 +55,7 @@ def _backward(
         tl.store(for_rows + at, up[:, None] * h, mask=inside)
 
 
-class _Taken(torch.autograd.Function):
+class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, items: Tensor) -> Tensor:
         hidden = hidden.contiguous()
@@ -89,7 +89,7 @@ class _Taken(torch.autograd.Function):
         return for_hidden, None if for_rows is None else rows_gradient(weight, items, for_rows), for_bias, None
 
 
-def taken(rows: LinearLogits, items: Tensor) -> Tensor:
+def gather_logits(rows: LinearLogits, items: Tensor) -> Tensor:
     """[N] in float32, with gradients; the head keeps its precision, whatever that of the hidden states."""
     weight, bias = rows.head
-    return _Taken.apply(rows.hidden, weight.contiguous(), bias, items)  # type: ignore[no-any-return]
+    return _Gather.apply(rows.hidden, weight.contiguous(), bias, items)  # type: ignore[no-any-return]

@@ -77,7 +77,7 @@ def _combine(
     tl.store(bearer + row, tl.min(tl.where(ok & (x == tl.max(x, 0)), item, NO_ITEM), 0).to(tl.int64))
 
 
-def largest(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
+def argmax(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
     """max_a row_a [N], and its first item [N]."""
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)

@@ -7,7 +7,7 @@ from small_logs import write_small
 
 from localpolicy.data.batches import Windows
 from localpolicy.errors import ConfigError
-from localpolicy.model.budget import beta_within
+from localpolicy.model.divergence_budget import beta_within
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train
 

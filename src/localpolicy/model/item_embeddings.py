@@ -2,7 +2,7 @@
 
 The rows are formed once per step and once per evaluation, as one table; everything else reads that table as if it were
 a parameter. In a step it is a leaf of the graph: its gradient is gathered as that of any table (kernels, chunks, shards
-and captured steps see no difference), and `pull_back` then carries it through the sum to W and δ.
+and captured steps see no difference), and `backward_to_features` then carries it through the sum to W and δ.
 
 δ is dropped for a share of the items in every step, so that features learn to speak alone. A critic's biases stay: they
 are the items' mean returns, and what misses them in a step learns to make up for them. An item that the training split
@@ -225,7 +225,7 @@ def mixed(table: Tensor, near: Tensor, share: Tensor) -> Tensor:
     return torch.cat([torch.einsum("mk,mkd->md", part, table[index]) for index, part in parts])
 
 
-class Formed(NamedTuple):
+class BuiltEmbeddings(NamedTuple):
     """Rows and biases as they are read, and the sums whose gradients they gather, where they do."""
 
     rows: Tensor
@@ -233,14 +233,14 @@ class Formed(NamedTuple):
     sums: tuple[Tensor, ...] = ()
 
     @classmethod
-    def of(cls, rows: Tensor, biases: dict[str, Tensor], *, leaf: bool) -> Formed:
+    def of(cls, rows: Tensor, biases: dict[str, Tensor], *, leaf: bool) -> BuiltEmbeddings:
         """For a step."""
         if not leaf:
             return cls(rows, biases)
         leaves = {name: bias.detach().requires_grad_() for name, bias in biases.items()}
         return cls(rows.detach().requires_grad_(), leaves, (rows, *biases.values()))
 
-    def pull_back(self) -> None:
+    def backward(self) -> None:
         """From the leaves' gradients to those of W and δ."""
         pairs = zip(self.sums, (self.rows, *self.biases.values()), strict=False)
         reached = [(whole, leaf.grad) for whole, leaf in pairs if leaf.grad is not None]

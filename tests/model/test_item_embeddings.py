@@ -10,9 +10,9 @@ from small_logs import small_item_table
 from localpolicy.data.item_features import ItemFeatures
 from localpolicy.data.item_table import beside
 from localpolicy.data.neighbours import NewItems
-from localpolicy.model import item_rows
+from localpolicy.model import item_embeddings
 from localpolicy.model.config import ModelConfig
-from localpolicy.model.item_rows import ABSENT, Features, ItemInputs
+from localpolicy.model.item_embeddings import ABSENT, Features, ItemInputs
 from localpolicy.model.network import FEATURES, Network
 from localpolicy.model.weights import fill
 from localpolicy.types import Batch
@@ -58,7 +58,7 @@ def network(features, *, heads=("policy",), **settings):
 
 @pytest.mark.parametrize("longest", [2, 3, 64])
 def test_the_sums_are_the_products_with_the_matrix(longest, monkeypatch):
-    monkeypatch.setattr(item_rows, "LONGEST_BAG", longest)  # 2: five levels
+    monkeypatch.setattr(item_embeddings, "LONGEST_BAG", longest)  # 2: five levels
     given = encoded()
     features = given.encoded
     x, made = matrix(features), Features(given, 8)
@@ -78,7 +78,7 @@ def test_gradients_go_back_through_the_sum(leaf, dropped):
     made = network(given, heads=("policy", "reward"), id_dropout=dropped)
     x, cold = matrix(given.encoded), torch.from_numpy(~known)
     torch.manual_seed(3)
-    made.form(leaf=leaf)
+    made.build_item_embeddings(leaf=leaf)
     torch.manual_seed(3)
     kept = ~cold if not dropped else ~cold & (torch.rand(ITEMS) >= dropped)
     hidden = torch.randn(6, 8)
@@ -92,7 +92,7 @@ def test_gradients_go_back_through_the_sum(leaf, dropped):
 
     policy, reward = made.head("policy"), made.head("reward")
     loss(policy.weight, policy.bias, reward.weight, reward.bias).backward()
-    made.pull_back()
+    made.backward_to_features()
     found = {name: p.grad.clone() for name, p in made.named_parameters() if p.grad is not None}
     made.zero_grad()
     head, critic = made.heads["policy"], made.heads["reward"]
@@ -122,7 +122,7 @@ def test_the_saved_network_is_a_plain_one_of_the_same_numbers():
         one = made.head(head).logits(made.hidden_without_dropout(batch)).chunk(0, ITEMS)
         other = plain.head(head).logits(plain.hidden_without_dropout(batch)).chunk(0, ITEMS)
         assert torch.equal(one, other)
-    with made.formed():
+    with made.evaluation_embeddings():
         assert torch.equal(made.head("policy").weight, plain.embedding)
 
 

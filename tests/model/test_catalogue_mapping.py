@@ -13,10 +13,10 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import RunError
 from localpolicy.logits import Head, LinearLogits
+from localpolicy.model.catalogue_mapping import RemappedLoggingPolicy, match_items
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.deployable import Origin
 from localpolicy.model.network import Network
-from localpolicy.model.newer_catalogue import OverNewerCatalogue, match_items
 from localpolicy.model.policy import Policy
 
 EVENTS = ["none", "click"]
@@ -72,7 +72,7 @@ def asked_one_by_one(policy, data):
 def test_it_says_what_the_older_policy_says(backbone, catalogue, data):
     policy = older(backbone)
     batch = Windows(data, "train", WindowConfig(length=LENGTH)).cut(torch.arange(len(SEQUENCES)))
-    rows = OverNewerCatalogue(policy, data.catalogue).rows_at(batch, batch.scored)
+    rows = RemappedLoggingPolicy(policy, data.catalogue).rows_at(batch, batch.scored)
     expected = asked_one_by_one(policy, data)
     assert rows.shape == expected.shape
     for item in range(len(NEW)):
@@ -93,7 +93,7 @@ def test_it_says_what_the_older_policy_says(backbone, catalogue, data):
 
 
 def test_some_tokens_only(data):
-    policy = OverNewerCatalogue(older(), data.catalogue)
+    policy = RemappedLoggingPolicy(older(), data.catalogue)
     batch = Windows(data, "train", WindowConfig(length=LENGTH)).cut(torch.arange(len(SEQUENCES)))
     every = policy.rows_at(batch, torch.arange(len(batch.row)))
     some = torch.tensor([1, 7, 8, 20])
