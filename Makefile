@@ -10,7 +10,7 @@ FOR_USERS := report spark serve excel lakes sweep rank track mlflow trace
 
 TOOLS  := .tools/bin
 
-.PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock sbom licences audit install-demo release clean
+.PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock image-locks sbom licences audit install-demo release clean
 
 READY  := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
@@ -101,6 +101,13 @@ lock: $(TOOLS)/.ready  # every package of an installation, with hashes
 	mkdir -p dist
 	$(TOOLS)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header -c constraints.txt \
 		$(addprefix --extra ,$(FOR_USERS)) --python-version 3.11 pyproject.toml -o dist/requirements.lock
+
+# What the images install, with hashes: the service alone, and every command. Raise versions by making them anew.
+image-locks: $(TOOLS)/.ready
+	$(TOOLS)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+		--python-platform linux deploy/requirements.txt -o deploy/serve.lock
+	$(TOOLS)/uv pip compile --quiet --upgrade --generate-hashes --no-emit-index-url --no-header --python-version 3.11 \
+		--python-platform linux -c constraints.txt --extra serve --extra report pyproject.toml -o deploy/full.lock
 
 sbom: lock  # CycloneDX, of what the lock names
 	$(TOOLS)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml -o dist/sbom.cdx.json \

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,18 @@ def decisive(data: Prepared) -> dict[str, Any]:
     """The manifest but for the kept log, whose rows Spark may put in another order."""
     files = {name: file for name, file in data.manifest["files"].items() if name != LOG}
     return {**data.manifest, "files": files, SEAL: None}
+
+
+def test_what_it_starts_on_this_machine_no_other_can_reach(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from localpolicy.data.engines.spark import Spark\n"
+        "engine = Spark(pathlib.Path(sys.argv[1]))\n"
+        "conf = engine._session.sparkContext.getConf()\n"
+        "print(conf.get('spark.driver.host'), conf.get('spark.driver.bindAddress'), conf.get('spark.ui.enabled'))\n"
+        "engine.close()"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["127.0.0.1", "127.0.0.1", "false"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -20,8 +20,9 @@ PATIENCE = 120  # seconds after which a server that does not start has failed
 class Server:
     """A running service."""
 
-    def __init__(self, process: subprocess.Popen, port: int) -> None:
+    def __init__(self, process: subprocess.Popen, port: int, said: list[str]) -> None:
         self.process, self.port = process, port
+        self.said = said  # its lines on stderr; all of them once the block has ended
 
     def connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -61,7 +62,7 @@ def serving(export: Path, log: Path | str, *options: str) -> Iterator[Server]:
             raise AssertionError(f"it did not start: {''.join(said)}")
         reading = threading.Thread(target=lambda: said.extend(process.stderr), daemon=True)
         reading.start()
-        server = Server(process, int(found[1]))
+        server = Server(process, int(found[1]), said)
         _ready(server)
         yield server
     finally:

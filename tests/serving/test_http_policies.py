@@ -174,3 +174,18 @@ def test_what_is_put_in_place_after_a_rollout_is_done_serves(exported, start, tm
     assert Deployment(served, rollout=plan).route("p").arm == ("" if known else "candidate"), "after a restart too"
     (told, *_) = start(export=served, rollout=plan).get("/v1/policies").json()["policies"]
     assert (told["version"], told["share"]) == ("c" * 16, 1.0 if known else 0.0)
+
+
+def test_counts_begin_at_0(client, exported):
+    """A share of fallbacks needs both of its counts, and a rate its first value, before anything goes wrong."""
+    text = client.get("/metrics").text
+    for line in (
+        f'localpolicy_lists_total{{arm="",mode="drawn",policy="{exported.version}"}} 0.0',
+        'localpolicy_lists_total{arm="",mode="fallback",policy="fallback"} 0.0',
+        'localpolicy_feedback_total{late="true"} 0.0', 'localpolicy_shadow_total{outcome="failed"} 0.0',
+        'localpolicy_responses_total{method="POST",path="/v1/recommend",status="503"} 0.0',
+        'localpolicy_responses_total{method="POST",path="/v1/feedback",status="429"} 0.0',
+        'localpolicy_responses_total{method="GET",path="/v1/policies",status="200"} 0.0',
+        "localpolicy_withdrawn_total 0.0",
+    ):  # fmt: skip
+        assert line in text, line

@@ -9,15 +9,20 @@ import shutil
 import socket
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from live import serving
 from scipy.special import softmax
 from test_rotation import everything
+from typer.testing import CliRunner
 
+from localpolicy.cli.main import app
+from localpolicy.errors import ConfigError
 from localpolicy.runtime.locks import lock_if_free
+from localpolicy.serving import service
 from localpolicy.serving.database import Database
 from localpolicy.serving.export import export
 from localpolicy.serving.recommender import Recommender
@@ -101,7 +106,7 @@ def test_rotating_beside_a_live_server_loses_and_doubles_nothing(exported, tmp_p
 
 
 def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_path):
-    with serving(exported.folder, tmp_path / "log.db", "--workers", "2", "--set", "body_seconds=1") as server:
+    with serving(exported.folder, tmp_path / "log.db", "--workers", "2", "--set", "body_seconds=5") as server:
         found = [server.call("POST", "/v1/recommend", {"history": [100], "k": 2}) for _ in range(20)]
         assert {status for status, _ in found} == {200}
         slow = [
@@ -110,9 +115,11 @@ def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_
             b"POST /v1/recommend HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{",
             b"",
         ]
-        for start in slow:
-            with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        with ExitStack() as opened:
+            clients = [opened.enter_context(socket.create_connection(("127.0.0.1", server.port), 60)) for _ in slow]
+            for client, start in zip(clients, slow, strict=True):
                 client.sendall(start)
+            for client in clients:
                 answer = client.recv(1000)  # returns once the server has had enough
                 assert answer == b"" or answer.startswith(b"HTTP/1.1 408"), answer
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
@@ -172,6 +179,40 @@ def test_a_port_that_is_taken(exported, tmp_path):
         twice = serving(exported.folder, tmp_path / "log.db", "--port", port)
         with pytest.raises(AssertionError, match="cannot be listened on"), twice:
             pass
+
+
+@pytest.mark.parametrize(("host", "token", "more", "starts"), [
+    ("0.0.0.0", "", (), False), ("::", "", (), False), ("0.0.0.0", "s3cret", (), True), ("127.0.0.1", "", (), True),
+    ("0.0.0.0", "", ("--set", "without_token=true"), True),
+])  # fmt: skip
+def test_other_machines_need_a_token_unless_the_operator_says_otherwise(
+    exported, tmp_path, monkeypatch, host, token, more, starts
+):
+    monkeypatch.setenv("LPI_TOKEN", token)
+    started = []
+    socket_of = SimpleNamespace(getsockname=lambda: (host, 1))
+    monkeypatch.setattr(service, "_bind", lambda config: started.append(config) or socket_of)
+    monkeypatch.setattr("uvicorn.Server.run", lambda *given, **settings: None)
+    words = ["serve", str(exported.folder), "--log", str(tmp_path / "log.db"), "--host", host, *more]
+    answer = CliRunner().invoke(app, words)
+    assert bool(started) == starts, answer.exception
+    assert starts or (isinstance(answer.exception, ConfigError) and "set LPI_TOKEN" in str(answer.exception))
+
+
+@pytest.mark.parametrize(
+    ("trusted", "named"), [("", "127.0.0.1"), ("127.0.0.1", "10.9.8.7"), ("10.0.0.0/8", "127.0.0.1")]
+)
+def test_only_a_trusted_proxy_says_who_a_client_is(exported, tmp_path, trusted, named):
+    """Else every request could come from another address, and no client would ever have too many."""
+    options = ["--set", "access_log=true", *(("--set", f"proxies={trusted}") if trusted else ())]
+    with serving(exported.folder, tmp_path / "log.db", *options) as server:
+        connection = server.connect()
+        connection.request("GET", "/v1/policies", headers={"x-forwarded-for": "10.9.8.7"})
+        assert connection.getresponse().read()
+        connection.close()
+        server.stop()
+    lines = [json.loads(line) for line in server.said if "/v1/policies" in line]
+    assert [line["client"] for line in lines] == [named]
 
 
 def test_folders_of_killed_services_are_cleared_at_the_next_start(tmp_path, monkeypatch):

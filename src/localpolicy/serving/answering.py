@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import DataError, LocalPolicyError
+from localpolicy.limits import FALLBACK
 from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment, Route
@@ -91,6 +92,9 @@ class Service:
             "log_records": self.log.records, "log_transactions": self.log.transactions,
         }  # fmt: skip
         self.metrics.follow(totals, refused=self.deployment.current.refused is not None)
+        version = self.deployment.current.loaded.version
+        for mode, policy in (("drawn", version), ("fallback", FALLBACK)):
+            self.metrics.begin("lists", arm="", mode=mode, policy=policy)
 
     async def numbers(self) -> str:
         """The metrics, with what rotations have done, where the log says so soon."""

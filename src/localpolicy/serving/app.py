@@ -102,7 +102,9 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     )  # fmt: skip
     _errors(app)
     paths = frozenset(path for route in app.routes if (path := getattr(route, "path", None)) is not None)
-    app.add_middleware(AccessLog, metrics=service.metrics, paths=paths, write=config.access_log)  # the outermost
+    app.add_middleware(  # the outermost
+        AccessLog, metrics=service.metrics, paths=paths, posts=endpoints.table, write=config.access_log
+    )
     return app
 
 

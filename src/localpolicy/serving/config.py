@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from localpolicy.settings import Settings
 
@@ -60,10 +60,21 @@ class ServeConfig(Settings):
     seed: int | None = Field(None, ge=0, description="of the draws, for tests; default: unpredictable")
     log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")
     access_log: bool = Field(False, description="write a line of JSON about each answer to stderr")
+    without_token: bool = Field(
+        False, description="answer whoever reaches the address; else only this machine is answered without a token"
+    )
+    proxies: tuple[str, ...] = Field(
+        (), description="addresses or networks of proxies, whose X-Forwarded-For names the client; default: none"
+    )
     open_metrics: bool = Field(False, description="/metrics needs no token: it counts, and names policies alone")
     poll_seconds: float = Field(1.0, gt=0, description="how often a new export or rollout stage is looked for")
-
     verify_seconds: float = Field(600.0, gt=0, description="how often the digests of what is served are compared again")
+
+    @field_validator("hosts", "origins", "proxies", mode="before")
+    @classmethod
+    def _listed(cls, names: Any) -> Any:
+        """Names in one text, separated by commas, as a command's words have them."""
+        return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
 
     @property
     def most_of_a_client(self) -> int:

@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 ACCESS = logging.getLogger("localpolicy.access")
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # of the workers' numbers; prometheus_client reads it when it is imported
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
+POST_STATUSES = ("200", "422", "429", "503")  # that are counted from 0 on; others appear with the first of them
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "lists": ("lists made", ("arm", "mode", "policy")),
     "model_failures": ("lists that the policy could not make, so that the fallback did", ()),
@@ -46,6 +47,14 @@ class Metrics:
         self._rotated = Gauge("rotated_answers", "answers that rotations have moved, by what became of them", ("fate",),
                               multiprocess_mode="livemax", **where)  # fmt: skip
         self._known: dict[str, float] = {}
+        for late in ("false", "true"):
+            self.begin("feedback", late=late)
+        for outcome in ("answered", "failed"):
+            self.begin("shadow", outcome=outcome)
+
+    def begin(self, name: str, **labels: str) -> None:
+        """Show a count of 0 before anything is counted: rates and alerts know nothing of a count that is absent."""
+        self._counters[name].labels(**labels)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         """Count something."""
@@ -80,8 +89,13 @@ class Metrics:
 class AccessLog:
     """ASGI middleware: counts answers by path and status, and writes a line of JSON about each where it is asked to."""
 
-    def __init__(self, app: Any, *, metrics: Metrics, paths: frozenset[str], write: bool) -> None:
+    def __init__(
+        self, app: Any, *, metrics: Metrics, paths: frozenset[str], posts: Collection[str], write: bool
+    ) -> None:
         self.app, self.metrics, self.paths, self.write = app, metrics, paths, write
+        for path in paths:
+            for status in POST_STATUSES if path in posts else ("200",):
+                metrics.begin("responses", method="POST" if path in posts else "GET", path=path, status=status)
         if write and not ACCESS.handlers:  # a line of JSON alone, without the format of other handlers
             ACCESS.addHandler(logging.StreamHandler())
             ACCESS.setLevel(logging.INFO)

@@ -160,7 +160,7 @@ class LayerService(Service):
                 self.log.withdraw(request)
                 self.metrics.add("withdrawn")
                 raise
-        self.metrics.add("lists", mode="drawn", policy=made.policy, arm="")
+        self.metrics.add("lists", mode="top" if layer.shadow else "drawn", policy=made.policy, arm="")
         self.metrics.took(time.perf_counter() - began)
         return Reranked(request=request, draw=draw, items=made.items, propensities=made.propensities,
                         policy=made.policy, page=asked.page, beta=None if math.isinf(layer.beta) else layer.beta,

@@ -68,11 +68,15 @@ def serve(
         raise LocalPolicyError(f"the service needs {error.name}: pip install 'localpolicy[serve]'.") from None
     folder = exported(Path(run))
     config = ServeConfig.parse({**settings, "export": folder.resolve()}).with_changes(changes)
+    if not (token or config.without_token or is_loopback(config.host)):
+        raise ConfigError(
+            f"other machines reach {config.host}, and clients need no token: set LPI_TOKEN, listen on 127.0.0.1, or "
+            "answer everyone with --set without_token=true."
+        )
     _check(config)
     bound = _bind(config)
     LOG.info(
         f"serving {folder} on http://{config.host}:{bound.getsockname()[1]}, log in {without_password(config.log)}"
-        + ("" if token or is_loopback(config.host) else "; anyone who reaches it may ask: set LPI_TOKEN")
     )
     os.environ[SETTINGS] = config.model_dump_json()
     if token:
@@ -80,7 +84,8 @@ def serve(
     server = uvicorn.Config(
         "localpolicy.serving.app:from_environment", factory=True, host=config.host, port=config.port,
         workers=config.workers, http=PatientProtocol, ws="none", log_level="warning", access_log=False,
-        server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=BACKLOG,
+        server_header=False, proxy_headers=bool(config.proxies), forwarded_allow_ips=list(config.proxies),
+        timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=BACKLOG,
         limit_concurrency=max(64, IDLE_CONNECTIONS * config.queue),
     )  # fmt: skip
     if config.workers == 1:

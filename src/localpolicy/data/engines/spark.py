@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH = 1 << 20
 ROWS_PER_FILE = 2**36  # of a Parquet file, at most: rows are numbered by file, then row
 CORRUPT = "_corrupt"
+LOCAL = "local[*]"
 TYPES = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "integer"),
     **dict.fromkeys(("float", "double", "decimal"), "float"),
@@ -58,7 +59,10 @@ class Spark:
                 builder = SparkSession.builder.appName("localpolicy")
                 for quiet in ("spark.ui.enabled", "spark.ui.showConsoleProgress"):
                     builder = builder.config(quiet, "false")
-                session = builder.master(master or "local[*]").getOrCreate()
+                if (master or LOCAL).startswith("local"):  # all of it runs here: no other machine may reach it
+                    for own in ("spark.driver.host", "spark.driver.bindAddress"):
+                        builder = builder.config(own, "127.0.0.1")
+                session = builder.master(master or LOCAL).getOrCreate()
                 session.sparkContext.setLogLevel("ERROR")
             except Exception as error:  # py4j raises its own kinds, and plain RuntimeError where Java is missing
                 raise ConfigError(
