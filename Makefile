@@ -10,7 +10,7 @@ FOR_USERS := report spark serve excel lakes sweep rank track mlflow trace
 
 TOOLS  := .tools/bin
 
-.PHONY: setup demo test trials lowest lint format docs check-docs site wheel lock image-locks sbom licences audit install-demo release clean
+.PHONY: setup demo test trials lowest lint format docs check-docs site golden wheel lock image-locks sbom licences audit install-demo release clean
 
 READY  := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
@@ -60,7 +60,6 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python tools/check_words.py
 
 format: setup
 	$(BIN)/ruff format .
@@ -85,6 +84,9 @@ site: setup  # all links and anchors are checked
 	sed -i 's/\.ipynb)/.md)/g' scratch/site/*.md scratch/site/docs/*.md  # on the site a notebook is a page
 	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
+
+golden: setup  # artefacts of this version, for later ones to read: until the version is released, and never after
+	$(BIN)/python tools/golden.py
 
 # What belongs to a release, in dist/. Tools live in an environment of their own, so that they are in no list.
 $(TOOLS)/.ready:

@@ -64,7 +64,7 @@ def used(folder: Path) -> list:
 
 EDITS = {
     "default_event": "purchase", "version": "deadbeefdeadbeef", "samples": [], "length": 3, "objective": "lpi_rl",
-    "events": ["a", "b"], "int8": True, "graphs": ["policy"], "files": {}, "format": 2, "items": 3, "extra": 1,
+    "events": ["a", "b"], "int8": True, "graphs": ["policy"], "files": {}, "format": 1, "items": 3, "extra": 1,
 }  # fmt: skip
 
 

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, NonNegativeInt, ValidationError
 
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_sealed
+from localpolicy.runtime.formats import Format, unchanged
 
-FORMAT = 1
+FORMAT = Format(2, "prepare it again", upgrades={1: unchanged}, error=DataError)
 
 
 class File(BaseModel):
@@ -60,10 +61,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} is not a data set's: it was altered. Prepare it again.")
     if "policy_sha256" in manifest:
         raise DataError(f"{folder} is a run; expected a prepared data set, as 'lpi prepare' makes one.")
-    version = manifest.get("format")
-    if version != FORMAT:
-        remedy = "upgrade localpolicy" if isinstance(version, int) and version > FORMAT else "prepare it again"
-        raise DataError(f"{folder} has format {str(version)[:80]}; this version reads format {FORMAT}: {remedy}.")
+    manifest = FORMAT.upgraded(manifest, folder)
     lacking = [name for name, field in Manifest.model_fields.items() if field.is_required() and name not in manifest]
     if lacking:
         raise DataError(f"{path} lacks {', '.join(sorted(lacking))}: it was altered. Prepare it again.")

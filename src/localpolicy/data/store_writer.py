@@ -101,7 +101,7 @@ def writing(
             if file.is_file()
         }
         manifest = {
-            "format": FORMAT,
+            "format": FORMAT.current,
             "kind": kind,
             "counts": {
                 "sequences": sum(split["sequences"] for split in whole),

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from localpolicy.catalogue import fused
 from localpolicy.catalogue.shards import Shard
-from localpolicy.errors import ConfigError, RunError, shown
+from localpolicy.errors import ConfigError, RunError
 from localpolicy.logits import Logits
 from localpolicy.model.backbones import passed_before
 from localpolicy.model.config import ModelConfig
@@ -40,11 +40,12 @@ from localpolicy.model.weights import (
     without_features,
 )
 from localpolicy.runtime.files import read_json, whole_file, write_json
+from localpolicy.runtime.formats import Format, unchanged
 from localpolicy.types import Batch
 
 AT_ONCE = 256  # pairs that are scored together
 
-FORMAT = 1
+FORMAT = Format(2, "train again", upgrades={1: unchanged})  # of a run: policy.json and manifest.json
 LARGEST = 1 << 40  # of a number in policy.json: so that none of their products overflows
 
 
@@ -200,7 +201,7 @@ class Policy:
         """Everything but the weights."""
         write_json(
             folder / "policy.json",
-            {"format": FORMAT, "network": self.network.describe(), "origin": self.origin._asdict()},
+            {"format": FORMAT.current, "network": self.network.describe(), "origin": self.origin._asdict()},
         )
         with whole_file(folder / "items.parquet") as partial:
             shutil.copyfile(catalogue, partial) if catalogue else pq.write_table(self.items, partial)
@@ -283,10 +284,7 @@ class _TowersDescription(_Description):
 
 
 def _description(path: Path) -> _Description:
-    content = read_json(path)
-    version = content.get("format") if isinstance(content, dict) else None
-    if version != FORMAT:
-        raise RunError(f"{path.parent} has format {shown(version)}; this version reads {FORMAT}.")
+    content = FORMAT.upgraded(read_json(path), path.parent)
     try:
         towers = isinstance(content.get("network"), dict) and "critics" in content["network"]
         description = (_TowersDescription if towers else _Description).model_validate(content)

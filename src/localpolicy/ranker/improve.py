@@ -364,7 +364,7 @@ def _write(
         critic.save(where)
         written[event] = {"name": critic.name, "folder": where.name, "places": len(examined), "weight": worth[event],
                           "sha256": sha256(where / critic.FILE)}  # fmt: skip
-    about = {"format": FORMAT, "columns": [asdict(one) for one in encoder.codings], "critics": written,
+    about = {"format": FORMAT.current, "columns": [asdict(one) for one in encoder.codings], "critics": written,
              "examined": examined.tolist(), **{name: value for name, value in result.to_dict().items()
                                                if name != "folder"}}  # fmt: skip
     write_json(folder / FILE, sealed(about))

@@ -27,9 +27,10 @@ from localpolicy.ranker.critic import CRITICS, Critic
 from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen
 from localpolicy.ranker.rules import Openings, Rules, draw_under, openings
 from localpolicy.runtime.files import read_sealed, sha256
+from localpolicy.runtime.formats import Format
 
 FILE = "layer.json"
-FORMAT, READS = 1, (1,)
+FORMAT = Format(1, "make it again with 'lpi improve'")
 TEMPERATURE = 0.1  # of standardised scores, where the log's lists were not drawn: costs about 1 % of the clicks
 
 
@@ -121,9 +122,7 @@ class Layer:
     ) -> None:
         """`beta` instead of the chosen one (inf: the ranker's declared law); `shadow` shows the ranker's own order."""
         self.folder = Path(run)
-        about = read_sealed(self.folder / FILE)
-        if not isinstance(about, dict) or about.get("format") not in READS:
-            raise RunError(f"{self.folder} is no layer that this version reads; make it with 'lpi improve'.")
+        about = FORMAT.upgraded(read_sealed(self.folder / FILE), self.folder)
         with _readable(self.folder):
             Description.model_validate(about)
         self.about = about

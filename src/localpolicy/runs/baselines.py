@@ -78,6 +78,7 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
     save_baseline(fitted, folder)
     where = {"path": str(data.path), "from_run": os.path.relpath(data.path.resolve(), folder.resolve())}
     manifest = {
+        "format": FORMAT.current,
         "objective": known,
         "seed": None,
         "data": {**where, "digest": data.digest, "kind": data.kind},
@@ -100,7 +101,7 @@ def save_baseline(policy: Baseline, folder: Path) -> None:
         tensors |= {f"similar.{name}": torch.from_numpy(np.ascontiguousarray(part)) for name, part in parts.items()}
     save_weights(tensors, folder / "policy.safetensors")
     plain = [name for name in values if name not in (*tensors, "similar", "origin", "items")]
-    about = {"format": FORMAT, "baseline": policy.origin.objective, "origin": policy.origin._asdict()}
+    about = {"format": FORMAT.current, "baseline": policy.origin.objective, "origin": policy.origin._asdict()}
     write_json(folder / "policy.json", {**about, "settings": {name: getattr(policy, name) for name in plain}})
     with whole_file(folder / "items.parquet") as partial:
         pq.write_table(policy.items, partial)
@@ -116,11 +117,9 @@ def load_baseline(folder: Path | str) -> Baseline:
     """Read a saved baseline."""
     folder = Path(folder)
     Run(folder).verify()
-    about = read_json(folder / "policy.json")
-    if about.get("format") != FORMAT or about["baseline"] not in KINDS:
-        raise RunError(
-            f"{folder} holds '{about['baseline']}' in format {about.get('format')}: upgrade, or fit it again."
-        )
+    about = FORMAT.upgraded(read_json(folder / "policy.json"), folder)
+    if about["baseline"] not in KINDS:
+        raise RunError(f"{folder} holds '{about['baseline']}', which is no baseline of this version: fit another.")
     tensors = load_weights(folder / "policy.safetensors")
     given: dict[str, Any] = {**{name: value for name, value in tensors.items() if "." not in name}, **about["settings"]}
     items = pq.read_table(folder / "items.parquet")

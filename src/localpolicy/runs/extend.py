@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from localpolicy.model.extension import Extension
-from localpolicy.model.policy import Policy
+from localpolicy.model.policy import FORMAT, Policy
 from localpolicy.model.weights import load_weights, save_weights, without_features
 from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import Run
@@ -18,7 +18,7 @@ from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied, whole_folder
 
 LOG = logging.getLogger(__name__)
-CHANGED = ("files", "policy_sha256", "peak_memory_bytes", "versions")  # of the manifest: `finish` writes them anew
+CHANGED = ("format", "files", "policy_sha256", "peak_memory_bytes", "versions")  # of the manifest: `finish` writes them
 
 
 def extend(run: Run | Path | str, items: Any, *, out: Path | str, force: bool = False) -> Run:
@@ -40,7 +40,7 @@ def extend(run: Run | Path | str, items: Any, *, out: Path | str, force: bool = 
             learnt, _ = without_features(load_weights(source.folder / name))
             network = Policy.load(source.folder, weights=name).network
             save_weights({**extension.state(network, learnt), **learnt}, folder / name)
-        about = read_json(source.folder / "policy.json")
+        about = FORMAT.upgraded(read_json(source.folder / "policy.json"), source.folder)
         write_json(folder / "policy.json", {**about, "network": extension.described(about["network"])})
         pq.write_table(extension.items, folder / "items.parquet")
         for name in ("config.yaml", "metrics.jsonl"):

@@ -26,6 +26,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from localpolicy.errors import DataError, RunError
+from localpolicy.model.policy import FORMAT
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import (
     read_json,
@@ -99,7 +100,7 @@ class RunFolder:
         if isinstance(content, dict) and content.keys() >= ManifestSchema.model_fields.keys():
             with suppress(ValidationError):
                 ManifestSchema.model_validate(content)
-                return content
+                return FORMAT.upgraded({"format": 1, **content}, self.folder)  # the first had no number here
         if isinstance(content, dict) and "counts" in content:
             raise RunError(f"{self.folder} is a prepared data set; expected a run, as 'lpi train' makes one.")
         raise RunError(f"{self.folder / 'manifest.json'} is not a run's: it was altered. Train again.")
@@ -159,6 +160,7 @@ class RunFolder:
         """Write the manifest: from now on the run is whole."""
         files = {name: sha256(self.folder / name) for name in FILES if (self.folder / name).exists()}
         manifest = {
+            "format": FORMAT.current,
             **content,
             "peak_memory_bytes": _peak_memory(),
             "policy_sha256": files["policy.safetensors"],

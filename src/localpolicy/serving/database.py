@@ -33,7 +33,10 @@ ALIVE: dict[str, Any] = {
 CREATING, WRITING, MOVING = 8471, 8472, 8473  # PostgreSQL's advisory locks, by number
 MOVER = ".moving"  # ends the name of the file that a rotation or erasure of a SQLite log has locked
 
-VERSION = 7  # of the tables; a log of another one is refused
+VERSION = 7  # of the tables
+# SQL that makes the tables of one version those of the next, by the version that it starts from. A step only adds
+# tables, columns and indices, so that a server of the older version goes on writing while others start.
+UPGRADES: dict[int, str] = {}
 # `rotation` is the number of the rotation that moves a row, and `rotations.answers` what became of the answers that it
 # moved, as JSON; `evidence` is what a rollout needs of lists that were rotated; `arrived` says when a report came;
 # `withdrawn` are lists that nobody was given; `erased` has the digests of lists of persons who were erased: what still
@@ -135,12 +138,24 @@ class Database:
                 if found is None and not self._create:
                     raise DataError(f"{self.name} holds no log; expected one that 'lpi serve' wrote.")
                 if found is not None:
-                    raise DataError(f"{self.name} is a log of version {found}, and this localpolicy knows {VERSION}: "
-                                    "use the one that wrote it.")  # fmt: skip
-                for statement in filter(None, map(str.strip, TABLES.split(";"))):
-                    self.execute(statement)
+                    return self._upgrade(found)
+                self._execute_all(TABLES)
                 self.execute("INSERT INTO about VALUES ('key', ?)", (secrets.token_hex(16),))
                 self.execute("INSERT INTO about VALUES ('version', ?)", (str(VERSION),))
+
+    def _upgrade(self, found: int) -> None:
+        """Bring a log of an older version to this one, within a transaction; raise DataError if there is no way."""
+        steps = range(found, VERSION)
+        if not steps or not all(step in UPGRADES for step in steps):
+            remedy = "upgrade localpolicy" if found > VERSION else "use the one that wrote it"
+            raise DataError(f"{self.name} is a log of version {found}, and this localpolicy knows {VERSION}: {remedy}.")
+        for step in steps:
+            self._execute_all(UPGRADES[step])
+        self.execute("UPDATE about SET value = ? WHERE name = 'version'", (str(VERSION),))
+
+    def _execute_all(self, statements: str) -> None:
+        for statement in filter(None, map(str.strip, statements.split(";"))):
+            self.execute(statement)
 
     def _version(self) -> int | None:
         """None where nothing is there."""

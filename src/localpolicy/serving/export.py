@@ -64,7 +64,7 @@ def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force:
     histories, events = _histories(source, policy)
     with whole_folder(out, force=force) as folder:
         about: dict[str, Any] = {
-            "format": FORMAT,
+            "format": FORMAT.current,
             "version": f"{source.version}-int8" if int8 else source.version,
             "int8": int8,
             "policy_sha256": source.manifest["policy_sha256"],

@@ -17,14 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.runtime.files import read_json, read_sealed, sealed, sha256, write_json
+from localpolicy.runtime.formats import Format, unchanged
 
-FORMAT = 1
 ABOUT, ITEMS, NAMES, COUNTS, ARRAYS = "export.json", "items.json", "names.json", "counts.json", "baseline.npz"
 Id = int | str
 
 
 class ExportError(RunError):
     """An export that was damaged or altered, or that was made by another version."""
+
+
+FORMAT = Format(2, "export again", upgrades={1: unchanged}, error=ExportError)
 
 
 class _Part(BaseModel):
@@ -42,7 +45,7 @@ class Sample(_Part):
 class Description(_Part):
     """The content of `export.json`."""
 
-    format: Literal[1]
+    format: int
     version: str = Field(min_length=1)
     events: list[str] = Field(min_length=1)
     length: int = Field(ge=1)
@@ -96,9 +99,7 @@ def read_export(folder: Path, *, verify: bool = True) -> Description:
             content = read_sealed(path)
         except DataError as error:
             raise ExportError(f"{path} cannot be read: {error} Export again.") from None
-        found = content.get("format") if isinstance(content, dict) else "none"
-        if found != FORMAT:
-            raise ExportError(f"{folder} has format {str(found)[:80]}; this version reads {FORMAT}. Export again.")
+        content = FORMAT.upgraded(content, folder)
         try:
             about = Description.model_validate(content)
         except ValidationError as error:

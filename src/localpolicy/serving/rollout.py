@@ -21,6 +21,7 @@ import numpy as np
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import only_writer
+from localpolicy.runtime.formats import Format
 from localpolicy.serving.assignment import BACK, SHADOW, share_of
 from localpolicy.serving.database import Database
 from localpolicy.serving.decision import CODES, RolloutVerdict, decide
@@ -33,8 +34,8 @@ from localpolicy.serving.units import Told, rollout_lists, units_of
 
 __all__ = ["RolloutRules", "RolloutSize", "RolloutVerdict", "judge", "plan", "read_plan", "roll_back", "size"]
 
-FORMAT = 3
-FORMATS = (2, FORMAT)  # that can be ended and put aside
+FORMAT = Format(3, "end it (lpi rollout back) or move it away, and plan again with 'lpi rollout plan'")
+ENDED_TOO = (2, *FORMAT.reads)  # can be ended and put aside
 AT_HAND_DAYS = 28  # whose persons are at hand, unless their number is stated
 STAGES = (SHADOW, "1", "5", "25", "50", "100")  # percent of traffic
 
@@ -106,7 +107,7 @@ def _planned(
 ) -> dict[str, Any]:
     stages = list(shares)
     if path.exists():
-        old = _read(path, FORMATS)
+        old = _read(path, ended=True)
         if old["stage"] != BACK and not old["done"]:
             raise ConfigError(f"{path} holds a rollout that goes on (stage {old['stage']}). Judge it until it is done "
                               f"or rolled back, or end it now: lpi rollout back {path}.")  # fmt: skip
@@ -114,7 +115,7 @@ def _planned(
     moment = now()
     name = new_id(moment)
     content = {
-        "format": FORMAT, "id": name, "candidate": None if candidate is None else _candidate(Path(candidate)),
+        "format": FORMAT.current, "id": name, "candidate": None if candidate is None else _candidate(Path(candidate)),
         "salt": salt or name, "stages": stages, "stage": stages[0], "share": shares[stages[0]], "done": False,
         "rules": rules.model_dump(), "past": None if past is None else past.model_dump(),
         "size": None if past is None else _size(past, rules, shares).model_dump(), "since": moment,
@@ -135,15 +136,17 @@ def _candidate(path: Path) -> dict[str, str]:
 
 def read_plan(path: Path | str) -> dict[str, Any]:
     """A rollout's file."""
-    return _read(Path(path), (FORMAT,))
+    return _read(Path(path))
 
 
-def _read(path: Path, formats: Sequence[int]) -> dict[str, Any]:
+def _read(path: Path, *, ended: bool = False) -> dict[str, Any]:
+    """The plan in today's format, or if it only has to be `ended`, as it is."""
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("format") not in formats or "stages" not in content:
-        raise RunError(f"{path} is not a rollout of this version. End it if it is one of an earlier version (lpi "
-                       "rollout back), or move it away; then 'lpi rollout plan' makes one.")  # fmt: skip
-    return content
+    if not isinstance(content, dict) or "stages" not in content:
+        raise RunError(f"{path} is not a rollout. Move it away; then 'lpi rollout plan' makes one.")
+    if ended and content.get("format") in ENDED_TOO:
+        return content
+    return FORMAT.upgraded(content, path)
 
 
 def judge(path: Path | str, *, log: Path | str, apply: bool = True, at: int | None = None) -> RolloutVerdict:
@@ -193,7 +196,7 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
 def roll_back(path: Path | str, *, why: str) -> None:
     """End a rollout by hand: the candidate serves no one any more, whatever the log says."""
     with only_writer(Path(path)):
-        rollout = _read(Path(path), FORMATS)
+        rollout = _read(Path(path), ended=True)
         if rollout["stage"] == BACK or rollout["done"]:
             raise ConfigError(f"{path} holds no rollout that goes on: it is {'done' if rollout['done'] else BACK}.")
         entry = {"time": now(), "stage": BACK, "why": why}

@@ -14,12 +14,13 @@ import numpy as np
 
 from localpolicy.errors import DataError, nearest
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.formats import Format
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.events import World
 from localpolicy.simulation.store_config import StoreConfig
 from localpolicy.simulation.store_world import StoreWorld
 
-FORMAT = 1
+FORMAT = Format(1, "simulate it again", error=DataError)
 EPISODES, STEPS = 2_000, 20  # rollouts behind a store's true reward, and impressions of each
 WORLDS: dict[str, tuple[Any, Any]] = {
     "bandit": (BanditConfig, BanditWorld),
@@ -40,7 +41,7 @@ def write_truth(world: World, folder: Path, *, log: Mapping[str, Any]) -> None:
     folder.mkdir()
     for name, array in world.arrays().items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    content = {"format": FORMAT, "world": world.name, "config": world.config.model_dump(), "seed": world.seed}
+    content = {"format": FORMAT.current, "world": world.name, "config": world.config.model_dump(), "seed": world.seed}
     write_json(folder / "world.json", {**content, "log": dict(log), "fingerprint": fingerprint(world)})
 
 
@@ -53,9 +54,7 @@ def load_world(folder: Path | str) -> World:
         raise DataError(
             f"{folder.parent} holds no simulated world (no truth/world.json). Make one with 'lpi simulate'."
         )
-    written = read_json(folder / "world.json")
-    if written.get("format") != FORMAT:
-        raise DataError(f"{folder} has format {written.get('format')}; this version reads {FORMAT}: simulate it again.")
+    written = FORMAT.upgraded(read_json(folder / "world.json"), folder)
     if written["world"] not in WORLDS:
         raise DataError(f"{folder}: no world '{written['world']}'{nearest(written['world'], WORLDS)}")
     config, kind = WORLDS[written["world"]]

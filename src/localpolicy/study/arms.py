@@ -28,6 +28,7 @@ from localpolicy.measure.evaluate import world_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.formats import Format
 from localpolicy.runtime.processes import in_processes
 from localpolicy.study.measured import SPLITS, Measured, measure_arm
 from localpolicy.study.settings import Point
@@ -35,6 +36,7 @@ from localpolicy.training.jobs import Job, refuse_other, refuse_unlike, train_jo
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
+FORMAT = Format(1, "remove it, and it is made again")  # of arm.json
 TOWERS = "towers"  # under `out`, while arms that share them are at work
 Then = Callable[[Mapping[str, Measured]], Sequence["Arm"]]  # from what is known to the arms that follow
 Ended = Callable[[Sequence["Arm"]], Sequence["Arm"]]  # from arms that ended to those to begin
@@ -214,7 +216,7 @@ class Study:
         """Train one arm; measure it if its references are there."""
         job, file = self._job(arm), self._figures(arm) / "arm.json"
         config = resolve(arm.config, self.data).model_dump(mode="json")
-        about: dict[str, Any] = {"name": arm.name, "data": self.data.digest, "config": config}
+        about: dict[str, Any] = {"format": FORMAT.current, "name": arm.name, "data": self.data.digest, "config": config}
         failed = train_job(job, towers=group.towers) if arm.given is None else None
         if failed is not None and group.measured:
             write_json(file, {**about, "failed": failed})
@@ -259,6 +261,7 @@ class Study:
         about = read_json(folder / "arm.json")
         if not isinstance(about, dict) or not about.keys() >= {"name", "data", "config"}:
             raise RunError(f"{folder / 'arm.json'} was altered; remove it, and it is made again.")
+        about = FORMAT.upgraded({"format": 1, **about}, folder / "arm.json")  # the first had no number
         wanted = self._resolved(arm)
         before = Config.parse(about["config"]) if arm.given is None else wanted
         refuse_unlike(folder, "measured", about["data"] == self.data.digest, before, wanted)

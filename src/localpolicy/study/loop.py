@@ -35,6 +35,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_occupied
+from localpolicy.runtime.formats import Format
 from localpolicy.runtime.processes import in_processes
 from localpolicy.simulation import write_prepared
 from localpolicy.simulation.events import World
@@ -47,6 +48,7 @@ from localpolicy.training.jobs import Job, refuse_other, train_job
 from localpolicy.training.setup import resolve
 
 LOG = logging.getLogger(__name__)
+FORMAT = Format(1, "choose another folder, or remove it", error=ConfigError)
 MEASURED = "round.json"  # a round that has it is not done again
 
 
@@ -184,11 +186,11 @@ def _start(chain: Chain) -> None:
 
 def _claim(folder: Path, config: LoopConfig) -> None:
     """A folder belongs to one loop; more rounds of the same one may follow."""
-    path, content = folder / "settings.json", config.model_dump(mode="json")
+    path, content = folder / "settings.json", {"format": FORMAT.current, **config.model_dump(mode="json")}
     if not path.exists():
         refuse_occupied(folder, force=False)
         write_json(path, content)
-    before = read_json(path)
+    before = FORMAT.upgraded({"format": 1, **read_json(path)}, path)  # the first had no number
     for name in sorted(content):
         if content[name] != before.get(name):
             raise ConfigError(

@@ -19,9 +19,11 @@ from localpolicy.model.network import Network
 from localpolicy.model.weights import digest, digest_on_disk, fill, load_weights, save_weights, stored, whole_tables
 from localpolicy.runs.config import COMPUTED_BY, Config
 from localpolicy.runtime.files import read_json, write_json
+from localpolicy.runtime.formats import Format
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.average import KEY as AVERAGE
 
+FORMAT = Format(1, "start again with --force")
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
@@ -101,7 +103,7 @@ class Checkpoints:
         with ThreadPoolExecutor(1) as beside:  # a digest takes as long as writing: neither waits for the other
             computed = beside.submit(digest, sorted(tensors.items()))
             save_weights(tensors, weights)
-        content = {"progress": progress._asdict(), "digest": computed.result(), **facts}
+        content = {"format": FORMAT.current, "progress": progress._asdict(), "digest": computed.result(), **facts}
         write_json(self.folder / f"step-{progress.step}.json", content)
         for old in self._names()[:-KEEP]:
             old.unlink()
@@ -124,7 +126,7 @@ class Checkpoints:
             names = names[:-1]
         if not names:
             return None
-        about = read_json(names[-1])
+        about = FORMAT.upgraded(read_json(names[-1]), names[-1])
         weights = names[-1].with_suffix(".safetensors")
         if digest_on_disk(weights) != about["digest"]:
             raise RunError(
