@@ -32,6 +32,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "choices.py": "trains in several worlds",
     "credit.py": "trains in many worlds",
     "critic_signal.py": "trains many critics on a log that is not in the repository",
+    "observed_dial.py": "reads the runs of a table",
     "real_table3.py": "trains hundreds of runs on logs that are not in the repository",
     "defaults.py": "trains many runs",
     "constants.py": "trains in several worlds",

@@ -286,24 +286,19 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
             curves[objective] = [point for point in every if point.seeds]
     theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
     if CURVES[0] in rows and RIVAL in rows:
-        kept = even_point(rows[CURVES[0]].grid, _chosen(rows[RIVAL]))
+        kept = even_point(curves[CURVES[0]], rows[RIVAL])
         if kept is not None and kept.point != rows[CURVES[0]].point:
-            theirs.append(row_of(CURVES[0], kept.point, [], EVEN))
+            theirs.append(replace(kept, name=LABELS[EVEN], key=EVEN))
     shown = (*METRICS, "JS", "entropy", "coverage@20")
     return PaperTable(data, recipe, shown, theirs, floor, missing, failed, published(data.source), ours, curves=curves)
 
 
-def even_point(grid: Sequence[Pooled], rival: Pooled) -> Pooled | None:
+def even_point(curve: Sequence[Pooled], rival: Pooled) -> Pooled | None:
     """Return the point with the largest purchase nDCG among those no lower in clicks than the rival, by validation."""
     purchase, click = DIALLED[:2]
     least = rival.estimate(click, "validation").mean
-    even = [tried for tried in grid if tried.good and tried.estimate(click, "validation").mean >= least]
+    even = [tried for tried in curve if tried.good and tried.estimate(click, "validation").mean >= least]
     return max(even, key=lambda tried: tried.estimate(purchase, "validation").mean, default=None)
-
-
-def _chosen(row: Pooled) -> Pooled:
-    """The point of the grid that a row was chosen at, with the seed that chose."""
-    return next(tried for tried in row.grid if tried.point == row.point)
 
 
 def best_of(grid: Sequence[Pooled], points: Sequence[Point]) -> Pooled | None:
