@@ -48,6 +48,7 @@ _HOMES = {
     ),
     "localpolicy.objectives.objective": ("unweighted", "weighted"),
     "localpolicy.plackett_luce": ("rerank",),
+    "localpolicy.ranker": ("explore",),
     "localpolicy.ranker.improve": ("Improvement", "improve"),
     "localpolicy.ranker.layer": ("Layer",),
     "localpolicy.ranker.rules": ("Rules",),
@@ -106,6 +107,7 @@ if TYPE_CHECKING:
     from localpolicy.objectives.objective import unweighted as unweighted
     from localpolicy.objectives.objective import weighted as weighted
     from localpolicy.plackett_luce import rerank as rerank
+    from localpolicy.ranker import explore as explore
     from localpolicy.ranker.improve import Improvement as Improvement
     from localpolicy.ranker.improve import improve as improve
     from localpolicy.ranker.layer import Layer as Layer

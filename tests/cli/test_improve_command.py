@@ -43,3 +43,25 @@ def test_mistakes_are_told(log, tmp_path, words, says):
     assert done.returncode == 2
     assert says in done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_draw_would_cost_is_planned(log, tmp_path):
+    words = ["explore", "plan", log / "requests.parquet", "--outcomes", log / "outcomes.parquet"]
+    done = lpi(*words, "--temperatures", "0.1,0.2", "--pins", "0", "--gain", "0.1", "--json", tmp_path / "plan.json")
+    assert done.returncode == 0, done.stderr
+    content = json.loads((tmp_path / "plan.json").read_text())
+    assert [(one["temperature"], one["share"]) for one in content["draws"]] == [
+        (0.1, 1.0), (0.1, 0.2), (0.2, 1.0), (0.2, 0.2),
+    ]  # fmt: skip
+    assert "lists for +10%" in done.stdout and f"{content['ab_test']:,} lists" in done.stdout
+    wrong = lpi(*words, "--pins", "9")
+    assert wrong.returncode == 2 and "nothing to draw in lists of 5" in wrong.stderr
+
+
+def test_a_log_that_was_not_drawn_is_told_what_a_draw_would_cost(tmp_path):
+    small = [word for one in ("items=300", "people=400", "candidates=20", "places=5", "temperature=0")
+             for word in ("--set", one)]  # fmt: skip
+    assert lpi("simulate", "ranker", "--out", tmp_path / "log", "--sequences", 500, *small).returncode == 0
+    done = lpi("improve", tmp_path / "log" / "requests.parquet", "--outcomes", tmp_path / "log" / "outcomes.parquet",
+               "--critics", "logistic", "--out", tmp_path / "run")  # fmt: skip
+    assert done.returncode == 4 and "lpi explore plan" in done.stdout + done.stderr

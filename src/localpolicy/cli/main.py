@@ -22,7 +22,7 @@ from localpolicy.cli.go import go
 from localpolicy.cli.log import audit, erase, rotate
 from localpolicy.cli.options import Verb, complete
 from localpolicy.cli.output import exit_on_closed_pipe, show_messages
-from localpolicy.cli.ranker import improve
+from localpolicy.cli.ranker import explore, explore_plan, improve
 from localpolicy.cli.runs import distill, export, extend, register
 from localpolicy.cli.serve import plan, recommend, rollout, serve, size
 from localpolicy.cli.studies import PAPER, demo, loop, paper, sweep
@@ -38,9 +38,9 @@ VERBS: dict[str, Verb] = {
         improve, serve, rotate, audit, erase, register, loop, verify,
     )
 }  # fmt: skip
-WITH_SETTINGS = {
-    name: verb for name, verb in (VERBS | PAPER | {"plan": plan, "size": size}).items() if hasattr(verb, "fields")
-}
+GROUPS: dict[str | None, dict[str, Verb]] = {
+    "paper": PAPER, "rollout": {"plan": plan, "size": size}, "explore": {"plan": explore_plan},
+}  # fmt: skip
 
 
 class Verbs(TyperGroup):
@@ -50,8 +50,8 @@ class Verbs(TyperGroup):
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             ctx.fail(f"no such command '{name}'{nearest(name, self.list_commands(ctx))}")
-        verb = WITH_SETTINGS.get(name)
-        if verb is not None and name in self.commands:
+        verb = GROUPS.get(self.name, VERBS).get(name)
+        if hasattr(verb, "fields") and verb is not None:
             whole = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
             whole.command(name)(complete(verb))
             self.commands[name] = typer.main.get_command(whole)
@@ -70,6 +70,7 @@ for _name, _verb in VERBS.items():
     app.command(_name)(_verb)
 app.add_typer(paper, name="paper", cls=Verbs)
 app.add_typer(rollout, name="rollout", cls=Verbs)
+app.add_typer(explore, name="explore", cls=Verbs)
 
 
 def _version(show: bool) -> None:

@@ -42,6 +42,7 @@ FEWEST = 100  # requests
 MOST_JUDGED = 20_000  # requests, of each part that estimates
 LARGEST_QUANTILE = 0.999  # of rewards: what lies beyond counts as that much in training
 Verdict = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
+PLAN = "'lpi explore plan' estimates what a draw costs and when it tells a gain"
 CODES = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
 
 
@@ -305,7 +306,7 @@ def _judged(
     drawn = law.drawn(log) if law.known else np.empty(0, np.int64)
     choice, verdict = (np.intersect1d(part, drawn)[:MOST_JUDGED] for part in (choice, verdict))
     if not law.known:
-        why = f"{law.why}. The critic is trained; draw lists, and the next log tells what it is worth"
+        why = f"{law.why}. The critic is trained; draw lists, and the next log tells what it is worth. {PLAN}"
         return {**nothing, "verdict": "cannot tell", "why": why}
     if min(len(choice), len(verdict)) < 2:
         return {**nothing, "verdict": "cannot tell", "why": "hardly any list was drawn"}
@@ -314,7 +315,7 @@ def _judged(
         return lambda block: block.of(advantage, 0.0) / beta
 
     for_choice = ListValues(log, law, choice, examined, reward)
-    spread = _spread(log, for_choice, advantage)
+    spread = for_choice.spread(advantage)
     stopping, below = for_choice.assumptions(tilt(spread), advantage) if spread > 0 else (None, None)
     form: Form = "cascade" if stopping is not None and stopping.fails else "by places"
     told = nothing | {"form": form, "stopping": stopping, "below": below}
@@ -336,21 +337,9 @@ def _judged(
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
     said = {"deploy": "the layer earns significantly more", "do not deploy": "the layer earns significantly less",
             "cannot tell": "the layer's gain is within noise"}  # fmt: skip
+    more = f". {PLAN}" if answer == "cannot tell" else ""
     return {**found, "beta": best.beta, "gain": gain, "verdict": answer,
-            "why": f"{said[answer]} than the ranker's own list without a draw"}  # fmt: skip
-
-
-def _spread(log: RequestLog, values: ListValues, advantage: np.ndarray) -> float:
-    """sd(Â): root mean square of its deviation within requests, under the law of the first place."""
-    squares, count = 0.0, 0
-    for block, logits in zip(values.blocks, values.logits, strict=True):
-        weight = np.exp(logits - logits.max(1, keepdims=True))
-        weight /= weight.sum(1, keepdims=True)
-        worth = block.of(advantage, 0.0)
-        mean = (weight * worth).sum(1, keepdims=True)
-        squares += float((weight * (worth - mean) ** 2).sum())
-        count += len(weight)
-    return math.sqrt(squares / count)
+            "why": f"{said[answer]} than the ranker's own list without a draw{more}"}  # fmt: skip
 
 
 def _write(

@@ -11,6 +11,7 @@ costs, so the new law's gain over that list is told too small.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -124,6 +125,17 @@ class ListValues:
             ratio = log_chances(logits + tilt(block), lists) - log_chances(logits, lists)
             found.append(np.exp(ratio.cumsum(1))[self._asked(block) >= 0])
         return np.concatenate(found)
+
+    def spread(self, advantage: np.ndarray) -> float:
+        """sd(Â): root mean square of its deviation within requests, under the law of the first drawn place."""
+        squares = 0.0
+        for block, logits in zip(self.blocks, self.logits, strict=True):
+            weight = np.exp(logits - logits.max(1, keepdims=True))
+            weight /= weight.sum(1, keepdims=True)
+            worth = block.of(advantage, 0.0)
+            mean = (weight * worth).sum(1, keepdims=True)
+            squares += float((weight * (worth - mean) ** 2).sum())
+        return math.sqrt(squares / len(self.requests))
 
     def assumptions(self, tilt: Tilt, score: np.ndarray) -> tuple[Checked | None, Checked | None]:
         """Tests of what values by places and a cascade assume: whether people stop, and whether items below matter.

@@ -1,9 +1,10 @@
-"""A layer on somebody's ranker: its law, its critics, what chose β, and the verdict."""
+"""A layer on somebody's ranker: law, critics, what chose β, verdict; and what drawing its lists would cost."""
 
 from __future__ import annotations
 
 import math
 
+from localpolicy.ranker.explore import OFF, ExplorePlan
 from localpolicy.ranker.improve import Improvement
 from localpolicy.ranker.values import Gain
 from localpolicy.report.table import Table
@@ -57,3 +58,26 @@ def _law(result: Improvement) -> str:
 def _gain(gain: Gain, earned: float) -> str:
     low, mean, high = (one / earned for one in (gain.low, gain.mean, gain.high))
     return f"{mean:+.1%} ({low:+.1%} to {high:+.1%})"
+
+
+def explore_tables(plan: ExplorePlan) -> list[Table]:
+    """A row per way to draw, and what online tests of one finished candidate would need."""
+    titles = ["τ", "pinned", "requests drawn", "cost", "same items", f"lists for +{plan.gain:.0%}", "days"]
+    rows = [
+        (f"{one.temperature:g}", f"{one.pinned}", f"{one.share:.0%}", _around(one.cost, "{:.2%}"), f"{one.overlap:.0%}",
+         _around(one.lists, "{:,.0f}"), "–" if one.days is None else _around(one.days, "{:,.1f}"))
+        for one in plan.draws
+    ]  # fmt: skip
+    low, high = plan.steepness
+    how = f"exp({low:.2f} z), fitted to the log" if plan.fitted else f"exp({low:g} z) to exp({high:g} z)"
+    note = (
+        f"Ranges are a factor {OFF:g} either way. A list earns {plan.reward:.4g}, and an item with the standardised "
+        f"score z in proportion to {how}. Lists: drawn ones until 'lpi improve' tells a gain of {plan.gain:.0%} over "
+        f"the undrawn list in 4 of 5 logs. A plain A/B test of a finished candidate needs {plan.ab_test:,} lists, "
+        f"interleaving {plan.interleaving:,} (which is better, not by how much)."
+    )
+    return [Table("what drawing costs, and when it tells", tuple(titles), rows, note)]
+
+
+def _around(value: float, form: str) -> str:
+    return f"{form.format(value / OFF)} to {form.format(value * OFF)}"

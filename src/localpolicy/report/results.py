@@ -20,13 +20,14 @@ from localpolicy.judge.verdict import Gate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.value import OffPolicy
 from localpolicy.model.lists import Lists
+from localpolicy.ranker.explore import ExplorePlan
 from localpolicy.ranker.improve import Improvement
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_table
 from localpolicy.report.go import go_tables, guess_table, write_go
 from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.page import tables_page, write_report
-from localpolicy.report.ranker import improvement_tables
+from localpolicy.report.ranker import explore_tables, improvement_tables
 from localpolicy.report.sweep import sweep_contents, sweep_tables
 from localpolicy.report.table import Cell, Column, Table
 from localpolicy.report.tables import comparison_tables, evaluation_tables, off_policy_table
@@ -224,6 +225,7 @@ TABLES: dict[type, Callable[[Any], list[Table]]] = {
     OffPolicy: lambda value: [off_policy_table(value)],
     Lists: lambda lists: [lists_table(lists)],
     Improvement: improvement_tables,
+    ExplorePlan: explore_tables,
     Run: lambda run: [run_table(run)] if run.finished and not isinstance(run, BaselineRun) else [],
     Prepared: lambda data: [counts_table(data)],
 }
