@@ -2,11 +2,15 @@
 
     python benchmarks/foreign_ranker.py gain --seeds 101 102 103 104 105   # what the layer earns, and its rivals
     python benchmarks/foreign_ranker.py null --worlds 200                  # false deploys where nothing can be gained
+    python benchmarks/foreign_ranker.py noise --worlds 200                 # finite β of a critic that is noise
+    python benchmarks/foreign_ranker.py plan --worlds 40                   # planned costs and lists against the needed
     python benchmarks/foreign_ranker.py speed                              # of a draw, and of a layer
 
 Rivals of the layer: the ranker's own list without a draw; its draw at the layer's entropy; a critic alone that does not
 see the foreign score. `gain` withholds the columns in a second row, and takes a second round on the layer's own log in
-a third, after people's wishes have drifted. One JSON object per line.
+a third, after people's wishes have drifted. `plan` counts the lists with which a layer's true gain would be told in
+four of five logs, from the spread of the verdict's own estimate on 8,000 other lists. One JSON object per line; worlds
+may be shared out over processes with --first.
 """
 
 from __future__ import annotations
@@ -26,13 +30,15 @@ from scipy import optimize
 import localpolicy as lp
 from localpolicy.ranker.critic import Crossed
 from localpolicy.ranker.features import SCORE, Encoder, Seen
-from localpolicy.ranker.improve import Improvement, advantages, improve
-from localpolicy.ranker.law import standard_scores
+from localpolicy.ranker.improve import SHARES, Improvement, advantages, improve, judged, persons_apart
+from localpolicy.ranker.law import law_of, standard_scores
 from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.log import RequestLog
 from localpolicy.ranker.reading import read_requests
+from localpolicy.ranker.values import ListValues
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests, drawn
 
+Z = 1.645 + 0.842  # of 80 % power at a one-sided level of 5 %
 FRESH = 20_000  # requests on which the truth is taken
 SMALL = {"items": 300, "people": 800, "candidates": 30, "places": 8}
 
@@ -168,6 +174,57 @@ def null(seed: int, count: int) -> dict[str, Any]:
             "beta": result.to_dict()["beta"], "truth": float(layer / own - 1)}  # fmt: skip
 
 
+def noise(seed: int, count: int) -> dict[str, Any]:
+    """A shop whose critic is noise: of each item, or in every other shop of each candidate. β should be ∞."""
+    world, rng = ForeignRanker(RankerConfig(**SMALL), seed=seed), np.random.default_rng(seed)
+    requests = world.requests(count, rng)
+    lists = world.lists(requests, rng)
+    log = read_requests(*world.tables(requests, lists, world.clicks(requests, lists, rng)), items=world.items())
+    law, (_, _, choice, verdict) = law_of(log), persons_apart(log, seed)
+    advantage = rng.normal(size=len(log.item)) if seed % 2 else rng.normal(size=len(log.items))[log.item]
+    found = judged(log, law, advantage, log.reward(), world.examined, choice, verdict)
+    return {"kind": "noise", "seed": seed, "of": "candidates" if seed % 2 else "items", "verdict": found["verdict"],
+            "beta": None if math.isinf(found["beta"]) else found["beta"]}  # fmt: skip
+
+
+def plan(seed: int, count: int) -> dict[str, Any]:
+    """What `explore plan` says from an undrawn log, and what then came of it."""
+    rng = np.random.default_rng([seed, 99])
+    tau = float(rng.choice([0.1, 0.2]))
+    config = RankerConfig(
+        items=400, people=1000, candidates=int(rng.choice([20, 40, 80])), places=int(rng.choice([5, 10])),
+        temperature=tau, miss=float(rng.choice([0.5, 1.0, 1.5])), trust=float(rng.choice([0.6, 1.0, 1.6])),
+        base=float(rng.choice([-2.2, -3.0])),
+    )  # fmt: skip
+    world = ForeignRanker(config, seed=seed)
+    before, drawn_from, after, fresh = (world.requests(size, rng) for size in (3000, count, 8000, FRESH))
+    shown = np.argsort(-before.score, axis=1, kind="stable")[:, : config.places]
+    undrawn = world.tables(before, shown, world.clicks(before, shown, rng))
+    own = world.value(fresh, np.argsort(-fresh.score, axis=1)[:, : config.places]).mean()
+    cost = 1 - np.mean([world.value(fresh, world.lists(fresh, rng)).mean() for _ in range(4)]) / own
+    with tempfile.TemporaryDirectory() as folder:
+        result = learnt(world, drawn_from, None, Path(folder) / "run", rng)
+        layer = result.layer()
+        earned = world.value(fresh, drawn(world.law(fresh) + tilt(layer, world, fresh), config.places, rng)).mean()
+        lists = world.lists(after, rng)
+        log = read_requests(*world.tables(after, lists, world.clicks(after, lists, rng)), items=world.items())
+        added = tilt(layer, world, after).ravel()
+    gained = earned / own - 1
+    row = {"kind": "plan", "seed": seed, "temperature": tau, "candidates": config.candidates, "places": config.places,
+           "miss": config.miss, "trust": config.trust, "base": config.base, "cost": cost, "gain": gained,
+           "verdict": result.verdict}  # fmt: skip
+    asked = {"temperatures": (tau,), "pins": (0,), "shares": (1.0,), "gain": max(gained, 0.005)}
+    told = lp.explore.plan(*undrawn, **asked)
+    stated = lp.explore.plan(undrawn[0], reward=told.reward, **asked)
+    row |= {"planned cost": told.draws[0].cost, "planned cost, no answers": stated.draws[0].cost}
+    if not math.isinf(layer.beta) and gained > 0:
+        values = ListValues(log, result.law, np.arange(len(log)), world.examined, log.reward())
+        found = values.gain(values.weights(lambda block: block.of(added, 0.0)), over=values.undrawn)
+        needed = (Z / (gained * own)) ** 2 * found.se**2 * len(log) / SHARES[-1]
+        row |= {"needed": needed, "planned": told.draws[0].lists, "planned, no answers": stated.draws[0].lists}
+    return row
+
+
 def speed() -> Iterator[dict[str, Any]]:
     """Milliseconds of a list of ten from 500 candidates."""
     rng = np.random.default_rng(0)
@@ -197,19 +254,20 @@ def timed(run: Any) -> dict[str, float]:
 def main() -> None:
     """Print one row per measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("gain", "null", "speed"))
+    parser.add_argument("what", choices=("gain", "null", "noise", "plan", "speed"))
     parser.add_argument("--seeds", type=int, nargs="*", default=[101, 102, 103, 104, 105])
     parser.add_argument("--worlds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=1000, help="seed of the first world of `null`")
+    parser.add_argument("--first", type=int, default=1000, help="seed of the first of so many worlds")
     parser.add_argument("--requests", type=int, default=None)
     asked = parser.parse_args()
     rows: Iterator[dict[str, Any]]
     if asked.what == "gain":
         rows = (row for seed in asked.seeds for row in gain(seed, asked.requests or 8000))
-    elif asked.what == "null":
-        rows = (null(asked.first + number, asked.requests or 2000) for number in range(asked.worlds))
-    else:
+    elif asked.what == "speed":
         rows = speed()
+    else:
+        one, count = {"null": (null, 2000), "noise": (noise, 2000), "plan": (plan, 6000)}[asked.what]
+        rows = (one(asked.first + number, asked.requests or count) for number in range(asked.worlds))
     for row in rows:
         print(json.dumps(row), flush=True)
 

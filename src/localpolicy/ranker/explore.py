@@ -1,6 +1,6 @@
 """Plan a draw of a ranker's lists: what it costs, and how many drawn lists the verdict on a layer then needs.
 
-For some requests of a log, lists are drawn at every setting, and noise of the size κ stands in for a layer. Rewards
+For some requests of a log, lists are drawn at every setting, and noise of a size κ stands in for a layer. Rewards
 follow E r = exp(e(place) + b · standardised score), fitted to the log's answers; without any, b lies between 0.5 and 1.
 A list's part in the verdict is D = Σ_j (min(W_j, 10) - U_j) r_j, W of the layer and U of the list
 that is never drawn. A gain of x is told with 80 % power at a one-sided level of 5 % once
@@ -36,7 +36,7 @@ from localpolicy.results import Result
 from localpolicy.settings import Settings
 
 LEVEL, POWER = 0.05, 0.8
-KAPPA = 1.0  # of the noise that stands in for a layer: `improve` mostly chooses 1 to 4
+SIZE, GROWTH = 3.5, 0.4  # κ = SIZE · gain^GROWTH of the noise that stands in for a layer: large gains need large tilts
 CUT = 1.3  # b fitted to shown items, whose scores are cut from below, is too small by about this factor
 STEEP = (0.5, 1.0)  # b of a log without answers, from one to the other
 OFF = 2.0  # estimates lie within this factor of what is needed (docs/results/ranker.md)
@@ -178,10 +178,11 @@ def plan(
     sample = log.taken(np.sort(rng.permutation(len(log))[:SAMPLED]))
     per_day = config.per_day or _per_day(log)
     told = ((stats.norm.ppf(1 - LEVEL) + stats.norm.ppf(POWER)) / (config.gain * rewards.mean)) ** 2
+    kappa = SIZE * config.gain**GROWTH
     draws = []
     for pinned, temperature in product(config.pins, config.temperatures):
         costs, overlap = zip(*(_costs(sample, rate, temperature, pinned, rng) for rate in rates), strict=True)
-        spreads = [_spread(sample, rate, temperature, pinned, rewards.square, rng) for rate in rates]
+        spreads = [_spread(sample, rate, temperature, pinned, kappa, rewards.square, rng) for rate in rates]
         cost, spread = _between(costs), _between(spreads)
         lists = max(math.ceil(told * spread / SHARES[-1]), FEWEST)
         for share in config.shares:
@@ -293,7 +294,7 @@ def _costs(
 
 
 def _spread(
-    log: RequestLog, rate: Rate, temperature: float, pinned: int, square: float, rng: np.random.Generator
+    log: RequestLog, rate: Rate, temperature: float, pinned: int, kappa: float, square: float, rng: np.random.Generator
 ) -> float:
     """Var(D) of a list's part in the verdict on a layer whose Â is noise."""
     place = np.zeros(len(log.item), np.int64)
@@ -309,7 +310,7 @@ def _spread(
     examined = np.exp(rate.places - rate.places[0])
     values = ListValues(tried, law, np.arange(len(log)), examined, np.zeros(len(log.item)))
     noise = rng.normal(size=len(log.item))
-    scale = KAPPA / values.spread(noise)
+    scale = kappa / values.spread(noise)
     change = np.minimum(values.weights(lambda block: scale * block.of(noise, 0.0)), CAP) - values.undrawn
     row = values.shown.row
     expected = rate.of(_scores(tried)[row], place[row] - 1)

@@ -163,7 +163,7 @@ def improve(
             f"{log.label} has no answer to anything shown: give --outcomes, or the columns 'event' or 'reward'."
         )
     law = law_of(log, temperature=config.temperature, standardise=config.standardise, seed=config.seed)
-    train, held, choice, verdict = _parts(log, config.seed)
+    train, held, choice, verdict = persons_apart(log, config.seed)
     score = np.empty(len(log.item))
     for block in log.padded():
         score[block.rows[block.real]] = standard_scores(log, block)[block.real]
@@ -176,7 +176,7 @@ def improve(
     worth = _worth(log, rewards)
     advantage = advantages(log, encoder, score, critics, worth, np.concatenate([choice, verdict]))
     examined = _examined(log, encoder, score, critics, train)
-    found = _judged(log, law, advantage, whole, examined, choice, verdict)
+    found = judged(log, law, advantage, whole, examined, choice, verdict)
     result = Improvement(
         folder=Path(out), law=law, requests=len(log), losses=losses,
         chosen={event: critic.name for event, critic in critics.items()}, **found,
@@ -186,7 +186,7 @@ def improve(
     return result
 
 
-def _parts(log: RequestLog, seed: int) -> list[np.ndarray]:
+def persons_apart(log: RequestLog, seed: int) -> list[np.ndarray]:
     """Requests of four groups of persons."""
     people = np.unique(log.clusters)
     order = np.random.default_rng(seed).permutation(len(people))
@@ -296,7 +296,7 @@ def _examined(
     return np.asarray(found / found[0])
 
 
-def _judged(
+def judged(
     log: RequestLog, law: Law, advantage: np.ndarray, reward: np.ndarray, examined: np.ndarray, choice: np.ndarray,
     verdict: np.ndarray,
 ) -> dict[str, Any]:  # fmt: skip
