@@ -326,6 +326,20 @@ def serving(repeats: int, seed: int = 0) -> Iterator[Row]:
         yield Row(*row[:5])
 
 
+def in_logs(name: str) -> Cell:
+    """A cell of `promises_logs`, which is built on this module."""
+
+    def cell(repeats: int, seed: int = 0) -> Iterator[Row]:
+        sys.path.insert(0, str(Path(__file__).parent))
+        from promises_logs import CELLS as HARDER
+
+        yield from (Row(*row) for row in HARDER[name](repeats, seed))
+
+    return cell
+
+
+HARDER = ("intent", "chosen", "second", "repeats", "amounts", "prices", "persons", "drift", "clones", "temperatures",
+          "below", "delayed")  # fmt: skip
 CELLS: dict[str, Cell] = {
     "single": value_cell("single items", k=1, rate=0.3, count=2_000, noise=0.6),
     "lists4": value_cell("lists", k=4, rate=0.2, count=3_000, noise=0.25),
@@ -337,6 +351,7 @@ CELLS: dict[str, Cell] = {
     "far": far,
     "visits": visits,
     "ratings": ratings,
+    **{name: in_logs(name) for name in HARDER},
     "serving": serving,
 }
 

@@ -62,6 +62,7 @@ def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random
     """Visits in which the item decides what comes next: the return, of visits or of one deviation as the log allows.
 
     The truth is that of the question that was asked: of one deviation it is Σ over contexts of μ of Q_μ(x, π) - V_μ(x).
+    Of several items in a row π draws as many of them.
     """
     states, items = 4, 8
 
@@ -91,7 +92,11 @@ def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random
             later.append((mu * (pay + later[-1][leads])).sum(1))
             of_visit = (policy * (pay + of_visit[leads])).sum(1)
         for step in range(steps):
-            deviated += float(at @ ((policy - mu) * (pay + later[steps - step - 1][leads])).sum(1)) / steps
+            left = steps - step
+            drawn, value = min(found.steps, left), later[left - min(found.steps, left)]
+            for _ in range(drawn):
+                value = (policy * (pay + value[leads])).sum(1)
+            deviated += float(at @ (value - later[left])) / steps
             at = np.array([(at[:, None] * mu)[:, leads == state].sum() for state in range(states)])
         true = of_visit[0] / later[-1][0] - 1 if found.asked == "visit" else deviated / found.old.mean
         return told(found.gain, found.old.mean, float(true))

@@ -5,11 +5,13 @@
 #                                          or, from a service: examples/daily.sh 2026-11-16 log.db
 #
 # LOG is a file of events, or the log of `lpi serve served --rollout rollout.json --log LOG`. Of a service's log the last
-# DAYS days are trained on, and a run that passes gets a rollout, which examples/rollout.sh takes further.
+# DAYS days are trained on, and a run that passes gets a rollout, which examples/rollout.sh takes further. So does a run
+# that is worth a test online, whatever its log: what people chose themselves never deploys it.
 #
 # Exit code 0: the new run is deployed (the link `deployed` points to it), or its rollout is planned; 3: it is not;
-# 4: cannot be told, so it is not either; 5: it would be, and the rollout of an earlier one goes on; anything else: something to fix, and nothing has changed. Run again, it goes
-# on where it stopped; a night that was never finished is made up for by the next.
+# 4: cannot be told, so it is not either; 5: it would be, and the rollout of an earlier one goes on; 7: it is worth a test
+# online, and its first stage is planned; anything else: something to fix, and nothing has changed. Run again, it goes on
+# where it stopped; a night that was never finished is made up for by the next.
 set -u
 day=$1 log=$2
 columns=${COLUMNS_MAP:-sequence_id=session,item_id=product,event=what,timestamp=when}
@@ -73,17 +75,21 @@ esac
 # shellcheck disable=SC2086
 lpi gate "runs/$day" --against $against --data "data/$day" $rules --json "verdicts/$day.json" > "verdicts/$day.txt"
 answer=$?
-[ $answer -eq 0 ] || exit $answer
+[ $answer -eq 0 ] || [ $answer -eq 7 ] || exit $answer
+past=
 case $log in
-*.db | postgresql://*)
-    grep -qs "exports/$day\"" rollout.json && exit 0  # it was planned before
-    if [ -e rollout.json ] && ! grep -Eq '"done": true|"stage": "rolled back"' rollout.json; then
-        echo "rollout.json holds a rollout that goes on: runs/$day waits for nobody, a later night makes another" >&2
-        exit 5
-    fi
-    [ -e "exports/$day" ] || lpi export "runs/$day" --out "exports/$day" || exit $?
-    # shellcheck disable=SC2086
-    lpi rollout plan "exports/$day" --out rollout.json --log "$log" --log events --rewards "$rewards" $rollout
-    ;;
-*) ln -sfn "runs/$day" deployed ;;
+*.db | postgresql://*) past="--log $log --log events" ;;
+*) if [ $answer -eq 0 ]; then
+    ln -sfn "runs/$day" deployed
+    exit 0
+fi ;;
 esac
+grep -qs "exports/$day\"" rollout.json && exit $answer  # it was planned before
+if [ -e rollout.json ] && ! grep -Eq '"done": true|"stage": "rolled back"' rollout.json; then
+    echo "rollout.json holds a rollout that goes on: runs/$day waits for nobody, a later night makes another" >&2
+    exit 5
+fi
+[ -e "exports/$day" ] || lpi export "runs/$day" --out "exports/$day" || exit $?
+# shellcheck disable=SC2086
+lpi rollout plan "exports/$day" --out rollout.json $past --rewards "$rewards" $rollout || exit $?
+exit $answer

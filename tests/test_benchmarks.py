@@ -20,7 +20,7 @@ TINY = {  # at a size that takes seconds
     "foreign_ranker.py": [["null", "--worlds", "1", "--requests", "400"]],
     "improvement.py": [],
     "prepare.py": [],
-    "promises.py": [["--repeats", "4", "--only", "single", "rare", "far"]],
+    "promises.py": [["--repeats", "4", "--only", "single", "rare", "far", "intent", "drift", "below"]],
     "processes.py": [["checkpoint", "--rounds", "1", "--millions", "1"]],
     "rollout_rates.py": [["--repeats", "1", "--worlds", "lists", "--truths", "-0.6", "--margin", "0.5"]],
     "scale_model.py": [[]],
@@ -65,7 +65,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     },
     **{name: "needs a GPU" for name in ("gpu_memory.py", "gpu_runs.py", "gpu_step.py", "gpu_table3.py")},
 }
-IMPORTED = {"collect.py", "ceilings.py", "shelves.py"}  # no command of their own, or none that takes arguments
+IMPORTED = {"collect.py", "ceilings.py", "shelves.py", "promises_logs.py"}  # no command of their own, or none that takes arguments
 
 
 @pytest.fixture(autouse=True)

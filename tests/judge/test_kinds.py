@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from gate_examples import shop, small_config
+from typer.testing import CliRunner
 
+from localpolicy.cli.main import app
 from localpolicy.judge import harness
 from localpolicy.judge.checks.gains import gain_claim
 from localpolicy.judge.claims import check
@@ -103,3 +107,20 @@ def test_each_policy_is_scored_once(place, monkeypatch):
     for one, other in zip(alone.checks, found.verdict.checks, strict=True):
         assert (one.figure, one.outcome) == (other.figure, other.outcome)
         np.testing.assert_allclose(one.value or 0.0, other.value or 0.0, rtol=1e-9)
+
+
+def test_the_first_stage_is_a_command_that_the_command_line_takes(monkeypatch):
+    """Before: it named an option that there is not."""
+    given: dict[str, object] = {}
+
+    def plan(out: object, **options: object) -> dict[str, object]:
+        given.update(options, out=str(out))
+        return {"candidate": {"version": "1"}, "stages": ["5"], "stage": "5", "size": None}
+
+    monkeypatch.setattr("localpolicy.serving.rollout.plan", plan)
+    command = re.search(r"lpi (rollout plan .*?) \(", verdict("rewards", "yes").next_step)
+    assert command is not None
+    done = CliRunner().invoke(app, shlex.split(command[1]))
+    assert done.exit_code == 0, done.output
+    assert given["out"] == "rollout.json" and str(given["candidate"]) == "EXPORT"
+    assert given["stages"] == ["5", "25", "50", "100"]

@@ -66,14 +66,25 @@ def test_a_gain_of_whole_visits_is_one_even_where_the_next_reward_falls():
     assert decides.outcome == "yes" and earned(policy) > earned(MU)
 
 
-def test_one_deviation_recommends_nothing_that_loses_at_once():
-    """Its gain is that of the first order: where both signs agree it counts, where they differ nobody knows."""
+def test_items_in_a_row_tell_a_gain_that_the_next_reward_hides():
+    """Before: of policies that earn a fifth more, half were told "cannot tell", since their next reward falls."""
     far = np.array([0.1, 0.8, 0.1])
     found, (decides, value) = judged(far, visits=300)
-    assert found.gain.asked == "deviation" and found.gain.gain.mean > 0 and value.value < 0
+    assert earned(far) > 1.2 * earned(MU) and value.value < 0
+    assert found.gain.asked == "deviation" and found.gain.steps == 2 and found.gain.within > 0
+    assert decides.outcome == "yes" and "2 items in a row" in decides.because
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_a_deviation_recommends_nothing_whose_own_items_earn_less(steps):
+    """Its gain is that of the first order: where both signs agree it counts, where they differ nobody knows."""
+    found, _ = judged(np.array([0.1, 0.8, 0.1]), visits=300)
+    lost = found._replace(gain=found.gain._replace(steps=steps, within=-0.01))
+    at_once = check("value", "no", "", -0.01 if steps == 1 else 0.01)
+    decides = by_return(at_once, lost, RULES)[0]
     assert decides.outcome == "cannot tell" and decides.plain == APART
-    both = by_return(check("value", "yes", "", 0.01), found, RULES)
-    assert both[0].outcome == "yes"
+    gained = found._replace(gain=found.gain._replace(steps=steps, within=0.01))
+    assert by_return(check("value", "yes", "", 0.01 if steps == 1 else -0.01), gained, RULES)[0].outcome == "yes"
 
 
 def test_where_nothing_comes_later_the_value_decides_alone():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -76,10 +77,31 @@ def test_one_deviation_is_that_of_one_item_with_the_rest_left_to_the_log(gamma, 
         at = at @ MU
 
 
+@pytest.mark.parametrize("steps", [2, 3])
+@pytest.mark.parametrize("after", [True, False])
+def test_items_in_a_row_are_drawn_by_the_policy_and_the_rest_left_to_the_log(steps, after):
+    """Of visits of three steps: with three in a row its first decision is the whole visit's estimate."""
+    visits, weight, before, chance = every_visit()
+    gamma, said = 0.6, np.random.default_rng(2).standard_normal((ITEMS, ITEMS))
+    opinion = Opinion(said[before, visits.item], (PI * said).sum(1)[before])
+    found = of_deviations(visits, weight, opinion, gamma=gamma, steps=steps, after=after).values.reshape(-1, STEPS)
+    own, at = [value if after else 0 * value for value in earns(MU, gamma)], np.eye(ITEMS)[FIRST]
+    for step in range(STEPS):
+        value = own[min(step + steps, STEPS)]
+        for _ in range(min(steps, STEPS - step)):
+            value = (PI * (PAY + gamma * value[None])).sum(1)
+        assert found[:, step] @ chance == pytest.approx(at @ value, abs=1e-12)
+        at = at @ MU
+    if steps == STEPS:
+        whole = of_visits(visits, weight, opinion, gamma=gamma).values
+        np.testing.assert_allclose(found[:, 0], whole)
+
+
 def test_what_one_more_unit_of_a_reward_adds_is_its_leverage():
     visits, weight, *_ = every_visit()
     opinion, n = Opinion(0.1 * np.ones(len(weight)), 0.2 * np.ones(len(weight))), len(weight)
-    for estimate in (of_visits, of_deviations):
+    few = (partial(of_deviations, steps=2), partial(of_deviations, steps=2, after=False))
+    for estimate in (of_visits, of_deviations, *few):
         before = estimate(visits, weight, opinion, gamma=0.7)
         for row in (0, 1, 2, 40):
             more = visits._replace(reward=visits.reward + np.eye(n)[row])
@@ -139,6 +161,8 @@ def test_a_gain_is_that_of_visits_where_the_log_covers_them_and_else_that_of_one
     assert abs(found.gain.mean - gain) < 3 * found.gain.se
     narrow = return_gain(visits, weight, None, model, rules=OverlapRules(min_effective=1800))
     assert (narrow.asked, narrow.unit, narrow.gain.n, narrow.refusal) == ("deviation", "decisions", 9000, None)
+    assert narrow.steps == 2, "the most that the log covers"
+    assert return_gain(visits, weight, None, model, rules=OverlapRules(min_effective=5000)).steps == 1
     assert return_gain(visits, weight, None, model, rules=OverlapRules(min_effective=9000)).refusal is not None
     against_itself = return_gain(visits, weight, weight, model)
     assert against_itself.gain.mean == 0 and against_itself.gain.se == 0

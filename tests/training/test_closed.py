@@ -92,6 +92,8 @@ def test_what_is_served_is_mu_tilted_by_the_critics(name, critic, k, small, tmp_
     about = run.manifest
     assert list(about["stages"]) == ["logging", *(f"critic-{number + 1}" for number in range(k))]
     assert about["improvement"]["beta"] == 0.3 and about["improvement"]["slope"] == 1.0
+    form = {"lpi_cb": "closed form; the next reward", "lpi_rl": "closed form; rewards discounted by 0.5 a step"}
+    assert f"{name} ({form[name]})" in run.summary()
     assert about["stages"]["logging"]["selected"]["by"] == "logp"
     assert about["stages"]["critic-1"]["selected"]["by"] == "-1*return_error"
     assert about["parameters"] == network.n_parameters

@@ -124,6 +124,7 @@ def test_the_critics_epoch_and_calibration_rest_on_first_meetings(shop, tmp_path
     chosen = [line["validation"]["constant_error"] for line in run.metrics() if line["stage"] == "critic-1"]
     assert chosen == pytest.approx([earned[0].var(correction=0).item()] * len(chosen))
     assert run.manifest["improvement"]["calibration"]["n"] == len(earned[1])
+    assert "(closed form; first meetings, undiscounted)" in run.summary()
     assert run.manifest["improvement"]["critic_error"]["constant"] == pytest.approx(earned[1].var(correction=0).item())
 
 

@@ -31,7 +31,10 @@ SHOWN = (
     "serving.md), or at least the views beside the sales. Until then the model that ranks highest predicts the next "
     "basket best, and may be worth a test online."
 )
-FIRST_STAGE = "Try it on 5 % of the people: {command}."
+FIRST_STAGE = (
+    "Try it on 5 % of the people: {command} (--log and the log of what is served now say how many persons and days it "
+    "takes; --rewards says what each answer is worth)."
+)
 ONLINE = "Test online."
 PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
 MORE = "Collect more of the log (the answer says how much would tell), or test online."
@@ -133,6 +136,6 @@ def _where_open(verdict: Answered) -> str:
 
 
 def rollout_command(verdict: Answered) -> str:
-    """The command of a first stage."""
+    """The command that plans a rollout of the candidate from 5 % of the people on."""
     run = "EXPORT" if verdict.folder is None else shlex.quote(str(verdict.folder))
-    return f"lpi export {run} --out candidate, then lpi rollout plan --candidate candidate --stages 5,25,50,100"
+    return f"lpi rollout plan {run} --out rollout.json --stages 5,25,50,100"

@@ -5,9 +5,10 @@ sign than what a visit earns. Two questions ask for the return, as far as the lo
 
 visit       π draws every item of a visit: Σ_t γ^t [ρ_1..ρ_t (r_t - Q̂_t) + ρ_1..ρ_{t-1} E_π Q̂_t], doubly robust.
             Its weights are products, so that few visits of many steps stand for π
-deviation   π draws one item and μ all later ones: E_μ[w (G - Q̂) + E_π Q̂], G being all that the visit earned from here
-            on. It needs no more overlap than one decision does; where it gains in all contexts, π gains (the policy
-            improvement theorem)
+deviation   π draws one item, or a few in a row, and μ all later ones: E_μ[w (G - Q̂) + E_π Q̂], G being all that the
+            visit earned from here on. It needs no more overlap than so many decisions do; where one gains in all
+            contexts, π gains (the policy improvement theorem). As many items are asked for as the log covers: what a
+            few in a row bring is nearer to what a visit earns
 
 Q̂(x, a) = V̂(x) + q(a) is a plain model of means, fitted on other rows. It is never the critic that made the policy: what
 a critic gets wrong its policy prefers, and both would agree. Any Q̂ leaves the estimates unbiased.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 Asked = Literal["visit", "deviation"]
 NO_ITEM = -1  # before the first decision of a visit
 LONGEST = 200  # steps that V̂ tells apart
+IN_A_ROW = (6, 4, 3, 2, 1)  # items that π draws in a deviation: the most that the log covers
 
 
 class Visits(NamedTuple):
@@ -88,6 +90,14 @@ class Visits(NamedTuple):
             earlier = here[self.step[here] > 0]
             later[earlier - 1] = value[earlier]
         return value
+
+    def next(self, values: np.ndarray, end: float = 0.0) -> np.ndarray:
+        """Of each decision the value of the one after it; `end` at the last of a visit: [n]."""
+        return np.where(np.append(self.step[1:], 0) > 0, np.append(values[1:], end), end)
+
+    def last(self, values: np.ndarray) -> np.ndarray:
+        """Of each decision the value of the one before it; 0 at the first of a visit: [n]."""
+        return np.where(self.step > 0, np.roll(values, 1), 0.0)
 
     def forth(self, gained: np.ndarray, factor: np.ndarray) -> np.ndarray:
         """v_t = gained_t + factor_t v_{t-1}, from the beginning of each visit: [n]."""
@@ -191,14 +201,21 @@ def of_visits(visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: fl
     return Contributions(value[starts], visits.sequence[starts], leverage, visits.reward)
 
 
-def of_deviations(visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: float) -> Contributions:
-    """E_π Q̂ + w (G - Q̂) at each decision: π draws this item, μ the rest."""
-    value = opinion.expected + weight * (visits.returns(gamma) - opinion.taken)
-    leverage = visits.forth(weight, np.full(len(weight), gamma))
+def of_deviations(
+    visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: float, steps: int = 1, after: bool = True
+) -> Contributions:
+    """v_t = E_π Q̂ + ρ_t (r_t + γ v_{t+1} - Q̂), `steps` times from v = G on: π draws so many items, μ the rest.
+
+    Without what comes `after` these items v begins at 0.
+    """
+    value = visits.returns(gamma) if after else np.zeros(len(weight))
+    share, leverage = np.ones(len(weight)), np.zeros(len(weight))
+    for _ in range(steps):
+        value = opinion.expected + weight * (visits.reward + gamma * visits.next(value) - opinion.taken)
+        leverage += weight * share
+        share = gamma * visits.last(weight * share)
+    leverage += visits.forth(share, np.full(len(weight), gamma)) if after else 0.0
     return Contributions(value, visits.sequence, leverage, visits.reward)
-
-
-ESTIMATES = {"visit": of_visits, "deviation": of_deviations}
 
 
 class ReturnGain(NamedTuple):
@@ -208,6 +225,8 @@ class ReturnGain(NamedTuple):
     gain: Contributions  # paired: its mean is the gain, per visit or per decision
     old: Contributions  # what the other earns
     overlap: Overlap  # of the new policy, or of the worse covered of the two
+    steps: int = 1  # items in a row that the policies draw in a deviation
+    within: float | None = None  # the gain in the rewards of these items alone
 
     @property
     def refusal(self) -> str | None:
@@ -235,16 +254,48 @@ def return_gain(
     opinions = [Opinion.of(model, visits, None if each is None else each[known]) for each in expected]
     if old is None:
         opinions[1] = opinions[1]._replace(taken=np.zeros(len(weights[1])), expected=np.zeros(len(weights[1])))
-    asked: Asked = "visit"
     covered = _worse([_of_whole_visits(visits, each, model.gamma, rules) for each in weights])
-    if covered.refusal is not None:
-        asked, earned = "deviation", visits.returns(model.gamma)
-        covered = _worse([overlap(Decisions(each, earned, visits.sequence), rules) for each in weights])
+    if covered.refusal is None:
+        mine, theirs = (
+            of_visits(visits, weight, opinion, gamma=model.gamma)
+            for weight, opinion in zip(weights, opinions, strict=True)
+        )
+        return ReturnGain("visit", mine - theirs, theirs, covered)
+    steps, covered = _in_a_row(visits, weights, model.gamma, rules)
     mine, theirs = (
-        ESTIMATES[asked](visits, weight, opinion, gamma=model.gamma)
+        of_deviations(visits, weight, opinion, gamma=model.gamma, steps=steps)
         for weight, opinion in zip(weights, opinions, strict=True)
     )
-    return ReturnGain(asked, mine - theirs, theirs, covered)
+    mean = np.full(len(visits.reward), visits.reward.mean())
+    first, second = (
+        of_deviations(visits, weight, Opinion(mean, mean), gamma=model.gamma, steps=steps, after=False).mean
+        for weight in weights
+    )
+    return ReturnGain("deviation", mine - theirs, theirs, covered, steps, first - second)
+
+
+def _in_a_row(
+    visits: Visits, weights: list[np.ndarray], gamma: float, rules: OverlapRules | None
+) -> tuple[int, Overlap]:
+    """The most items in a row that the log covers, and how well."""
+    earned, longest = visits.returns(gamma), int(visits.step.max()) + 1
+    for steps in IN_A_ROW:
+        if steps > 1 and steps >= longest:  # whole visits, which are not covered
+            continue
+        covered = _worse(
+            [overlap(Decisions(_of_rows(visits, each, steps), earned, visits.sequence), rules) for each in weights]
+        )
+        if covered.refusal is None:
+            break
+    return steps, covered
+
+
+def _of_rows(visits: Visits, weight: np.ndarray, steps: int) -> np.ndarray:
+    """ρ_t ρ_{t+1} ... of so many decisions in a row, or of those that are left: [n]."""
+    product = np.ones(len(weight))
+    for _ in range(steps):
+        product = weight * visits.next(product, end=1.0)
+    return product
 
 
 def _of_whole_visits(visits: Visits, weight: np.ndarray, gamma: float, rules: OverlapRules | None) -> Overlap:

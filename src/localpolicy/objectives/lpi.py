@@ -103,6 +103,14 @@ class ClosedForm(Objective):
         raise NotImplementedError
 
     @property
+    def described(self) -> str:
+        """What the policy is, in words: closed form, with what its critics credit and their discount."""
+        if self.credit == "meetings":
+            return "closed form; first meetings, undiscounted"
+        gamma = self.critic_objective("").gamma
+        return f"closed form; rewards discounted by {gamma:g} a step" if gamma else "closed form; the next reward"
+
+    @property
     def tower_dropout(self) -> float | None:
         """Dropout of the critics; None: the model's."""
         return self.critic_dropout

@@ -42,7 +42,9 @@ class Run(RunFolder, Result):
         kept = f"{selected['by']} {selected['value']:.4f}"
         if "stages" not in manifest:
             kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {kept}"
-        return f"{manifest['objective']}, seed {manifest['seed']}, {kept}, in {self.folder}"
+        form = manifest.get("improvement", {}).get("form")
+        named = f"{manifest['objective']} ({form})" if form else manifest["objective"]
+        return f"{named}, seed {manifest['seed']}, {kept}, in {self.folder}"
 
     def selection(self) -> dict[str, str]:
         """What was kept, in words: of each network its epoch, by what, and on which validation sequences.

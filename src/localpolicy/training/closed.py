@@ -100,7 +100,8 @@ class Together:
             else:
                 self._copy(served, policy)
             places = data.places
-            improvement = {**choice.json(), "critic_error": as_json(errors), "chosen_twice": self._chosen_twice()}
+            improvement = {"form": self.objective.described, **choice.json()}
+            improvement |= {"critic_error": as_json(errors), "chosen_twice": self._chosen_twice()}
             improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)

@@ -2,8 +2,9 @@
 
 The value per decision is that of the next reward. Where the log shows that the item drawn now changes what its visit
 earns later (`measure.later`), or where the new policy's own choices do, the return decides in its place: of whole
-visits if the log covers them, else of one deviation (`measure.returns`). One deviation is a gain to first order, so
-nothing is recommended by it where the next reward and the return point in different directions.
+visits if the log covers them, else of as many items in a row as it covers (`measure.returns`). Such a deviation is a
+gain to first order, so nothing is recommended by it where what these items earn and the return point in different
+directions.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ APART = "what it earns at once and what a visit earns point in different directi
 def return_check(found: Returns, rules: GateRules) -> Claim:
     """The gain in return is significant."""
     gain, unit = found.gain.gain, found.gain.unit
-    asked = "a whole visit" if found.gain.asked == "visit" else "one deviation, all later items left to the log"
+    asked, steps = "a whole visit", found.gain.steps
+    if found.gain.asked == "deviation":
+        asked = f"{'one deviation' if steps == 1 else f'{steps} items in a row'}, all later items left to the log"
     if found.gain.refusal is not None:
         reason = f"no estimate of the return of {asked}: {found.gain.refusal}"
         return check("return", "cannot tell", reason, n=gain.n, plain=UNKNOWN.replace("reward", "return"), unit=unit)
@@ -46,10 +49,11 @@ def by_return(value: Claim, found: Returns | None, rules: GateRules) -> list[Cla
     """The claim on the value, or that on the return before it if the future matters."""
     if found is None or not found.decides:
         return [value]
-    decides, at_once = return_check(found, rules), value.value
+    decides, steps = return_check(found, rules), found.gain.steps
+    at_once = value.value if steps == 1 else found.gain.within
     if decides.holds and found.gain.asked == "deviation" and (at_once is None or at_once <= 0):
         beside = "unknown" if at_once is None else f"{at_once:+.4f}"
-        because = f"{decides.because}. The next reward alone: {beside}"
+        because = f"{decides.because}. {'The next reward' if steps == 1 else 'What these items earn'} alone: {beside}"
         decides = replace(decides, holds=None, because=because, plain=APART, needed=None)
     return [decides, value.as_fact(DECIDES)]
 
