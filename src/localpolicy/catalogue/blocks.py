@@ -1,4 +1,4 @@
-"""Blocks of positions whose whole rows over the catalogue are formed at once: memory does not grow with N x V."""
+"""Blocks of positions, small enough to form all their logits at once: memory does not grow with N x V."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Divisible(Protocol):
     """Logits that can be read a few positions at a time."""
 
     def part(self, start: int, stop: int) -> Logits:
-        """Logits start:stop, over the whole catalogue."""
+        """Logits of positions start:stop, over the whole catalogue."""
         ...
 
 
 def part_of(rows: Logits, start: int, stop: int) -> Logits:
-    """Positions start:stop of rows that are not formed yet."""
+    """Logits of positions start:stop, not formed yet if the given ones are not."""
     if isinstance(rows, LinearLogits):
         return LinearLogits(rows.hidden[start:stop], rows.head)
     if isinstance(rows, DenseLogits):
@@ -31,8 +31,7 @@ def part_of(rows: Logits, start: int, stop: int) -> Logits:
 
 
 def blocks_of(shape: tuple[int, int], device: str) -> Iterator[tuple[int, int]]:
-    """Ranges of positions: one at least, which is empty where there are none."""
+    """(start, stop) of each block of positions; a single empty one if there are no positions."""
     positions, catalogue = shape
     height = max(1, CELLS.get(device, CELLS["cpu"]) // catalogue)
-    # One block at least: without positions the columns are there, and empty.
     return ((start, min(positions, start + height)) for start in range(0, max(positions, 1), height))

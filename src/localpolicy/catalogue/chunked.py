@@ -1,4 +1,4 @@
-"""The statistics over chunks of the catalogue, one after another, so that memory does not grow with N x V."""
+"""Statistics over chunks of the catalogue, one after another, so that memory does not grow with N x V."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localpolicy.logits import LinearLogits, Logits
 
 
 def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
-    """log softmax(row)[item], among the open items where not all are."""
+    """log softmax(row)[item], among the open items if these are given."""
     if isinstance(rows, LinearLogits):
         return softmax.log_prob(*rows, items, _softmax(rows, open_items))
     return rows.at(items) - logsumexp(among(rows, open_items))
@@ -43,7 +43,7 @@ def logsumexp(rows: Logits) -> Tensor:
 
 @torch.no_grad()
 def mean(rows: Logits, values: Logits, open_items: OpenItems | None = None) -> Tensor:
-    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    """Σ_a softmax(row)_a value_a, among the open items if these are given."""
     mean = sums_over_chunks(among(rows, open_items), values).mean
     assert mean is not None
     return mean
@@ -73,9 +73,9 @@ def rank(rows: Logits, items: Tensor) -> Tensor:
 
 @torch.no_grad()
 def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How many items score above `own`, and how many tie with it (see `ties`), except the item itself.
+    """Numbers of items that score above `own`, and that tie with it (see `ties`), except the item itself.
 
-    `here` tells which positions have their item among these rows (default: all).
+    `here` [N] is a mask of the positions that have their item among these rows (default: all).
     """
     above = torch.zeros(rows.shape[0], dtype=torch.long, device=items.device)
     here = torch.ones_like(above, dtype=torch.bool) if here is None else here
@@ -102,7 +102,7 @@ def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
 
 
 def divergences(sums: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """JS and KL from `divergence_sums`. Rounding alone could make them negative."""
+    """JS and KL from `divergence_sums`, cut at 0: rounding alone could make them negative."""
     mixed, kl = sums
     return (math.log(2) - mixed / 2).clamp_(min=0.0), kl.clamp(min=0.0)
 

@@ -1,10 +1,10 @@
-"""Chunks of the catalogue, and sums over them: what `chunked` and `sharded` stand on.
+"""Chunks of the catalogue, and softmax sums over them, for the backends `chunked` and `sharded`.
 
-Softmax sums over chunks are added as they are where that is exact, and else combine by m' = max(m, m_c),
-s' = s e^{m-m'} + s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time; exponentials are
-formed as powers of two. Backward uses the chunks again where all of them fit into a fixed room (`KEEP`), and forms them
-anew where they do not: memory is bounded whatever N x V is. Buffers are kept between calls: on a CPU the page faults of
-fresh large buffers cost as much as the arithmetic.
+Softmax sums over chunks are added as they are if that is exact, and else combine by m' = max(m, m_c), s' = s e^{m-m'} +
+s_c e^{m_c-m'} (and so do weighted sums), so only [N, width] numbers exist at a time; exponentials are formed as powers
+of two. Backward uses the chunks again if all of them fit into a fixed space (`KEEP`), and else forms them again: memory
+is bounded whatever N x V is. Buffers are kept between calls: on a CPU the page faults of fresh large buffers cost as
+much as the arithmetic.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def scratch(slot: int, rows: int, columns: int, like: Tensor) -> Tensor:
 
 
 def _place(like: Tensor) -> tuple[Any, ...]:
-    """What must agree for memory to be used again. Work on another stream may still be using that of this one."""
+    """Key of reusable memory: type, device and stream, since work on another stream may still be using its own."""
     stream = torch.cuda.current_stream(like.device).cuda_stream if like.is_cuda else 0
     return like.dtype, like.device, stream
 
@@ -59,10 +59,10 @@ def _width(rows: int, items: int, device: torch.device) -> int:
 def chunks_of(
     like: Tensor, *logits: Logits, room: Callable[[int, int], Tensor] | None = None, factor: float = 1.0
 ) -> Iterator[tuple[int, int, list[Tensor]]]:
-    """(start, stop, [N, stop-start] of each), over the catalogue; the first ones times `factor`.
+    """(start, stop, [N, stop-start] of each), over the catalogue; chunks of the first logits times `factor`.
 
-    A yielded chunk is scratch: it may be changed, and the next one overwrites it, unless `room` says where the first
-    rows' chunks shall lie.
+    A yielded chunk is scratch: it may be changed, and the next one overwrites it, unless `room` gives the memory for
+    the chunks of the first logits.
     """
     rows, items = logits[0].shape
     width = _width(rows, items, like.device)
@@ -80,7 +80,7 @@ def chunks_of(
 
 
 def like_of(rows: Logits) -> Tensor:
-    """A tensor of the rows' type and device."""
+    """Tensor of the logits' type and device."""
     return rows.hidden if isinstance(rows, LinearLogits) else rows.chunk(0, 0)
 
 
@@ -89,10 +89,10 @@ def summing_type(like: Tensor) -> torch.dtype:
 
 
 def to_log2(rows: Logits) -> tuple[Logits, float]:
-    """The rows over log 2, so that e^row is a power of two: torch's exp2 takes a third of the time of its exp.
+    """Logits divided by log 2, so that e^row is a power of two: torch's exp2 takes a third of the time of its exp.
 
-    Linear rows are scaled by their hidden states and biases, which costs next to nothing; of others the factor, by
-    which their chunks are still to be multiplied, comes back.
+    Linear logits are scaled by their hidden states and biases, which costs next to nothing. For others the second
+    result is the factor by which their chunks must still be multiplied, else 1.
     """
     if isinstance(rows, OpenLogits):
         inner, factor = to_log2(rows.rows)
@@ -104,9 +104,9 @@ def to_log2(rows: Logits) -> tuple[Logits, float]:
 
 
 class Pulled:
-    """Σ_a weight_a value_a of linear values, which are not formed: h·Σ_a weight_a v_a + Σ_a weight_a b_a.
+    """Σ_a weight_a value_a of linear values, without forming them: h·Σ_a weight_a v_a + Σ_a weight_a b_a.
 
-    That is the same product over the catalogue, but what it gives is [N, D] and stays in the cache.
+    This product over the catalogue has the same cost, but its result [N, D] stays in the cache.
     """
 
     def __init__(self, values: LinearLogits) -> None:
@@ -114,23 +114,23 @@ class Pulled:
         self.weight, self.bias = torch.zeros_like(values.hidden), torch.zeros_like(values.hidden[:, 0])
 
     def add(self, weights: Tensor, start: int, stop: int) -> None:
-        """Take the columns start:stop in, whose weights [N, stop - start] these are."""
+        """Add the columns start:stop, which have these weights [N, stop - start]."""
         weight, bias = self.values.head.to(weights.dtype)
         self.weight.addmm_(weights, weight[start:stop])
         if bias is not None:
             self.bias.addmv_(weights, bias[start:stop])
 
     def total(self) -> Tensor:
-        """[N]."""
+        """The sum so far: [N]."""
         pulled: Tensor = torch.linalg.vecdot(self.values.hidden, self.weight)
         return pulled + self.bias
 
 
 class PlainSum:
-    """Σ_a e^{row_a} and Σ_a e^{row_a} value_a, as seen so far, of rows in bits (see `to_log2`).
+    """Sums Σ_a e^{row_a} and Σ_a e^{row_a} value_a without a shift, of rows in base 2 (see `to_log2`).
 
-    Without a shift a chunk is passed over twice instead of four times. It is right where every sum lies within `PLAIN`,
-    as it does for logits of any trained policy; `fits` tells.
+    Without a shift a chunk is read twice instead of four times. The sums are right if every one of them lies within
+    `PLAIN`, as it does for logits of any trained policy; `fits` checks it.
     """
 
     def __init__(self, like: Tensor, rows: int, *, weighted: bool) -> None:
@@ -138,35 +138,35 @@ class PlainSum:
         self.sums = like.new_zeros((1 + weighted, rows), dtype=summing_type(like))
 
     def add(self, chunk: Tensor, value: Tensor | None = None) -> Tensor:
-        """Take a chunk in, which becomes 2^chunk. The shift is returned: [N] zeros."""
+        """Add a chunk, which becomes 2^chunk; return the shift: [N] zeros."""
         self.sums[0] += chunk.exp2_().sum(1)
         if value is not None:
             self.sums[1] += torch.linalg.vecdot(chunk, value)
         return self.shift
 
     def fits(self) -> bool:
-        """Whether the sums are to be trusted. NaN is not."""
+        """Whether all sums lie within `PLAIN`; NaN does not."""
         least, most = PLAIN
         return bool(((self.sums[0] > least) & (self.sums[0] < most)).all())
 
     def log(self) -> Tensor:
-        """log Σ e^{row}."""
+        """log Σ e^{row}: [N]."""
         return self.sums[0].log()
 
     def mean(self) -> Tensor:
-        """Σ softmax value."""
+        """Σ softmax value: [N]."""
         return self.sums[1] / self.sums[0]
 
 
 class RunningSum:
-    """The same relative to the running maximum: for logits of any size."""
+    """Streaming Σ_a e^{row_a} and Σ_a e^{row_a} value_a, shifted by the running maximum against overflow."""
 
     def __init__(self, like: Tensor, rows: int, *, weighted: bool) -> None:
         self.top = like.new_full((rows,), -torch.inf, dtype=summing_type(like))
         self.sums = like.new_zeros((1 + weighted, rows), dtype=summing_type(like))
 
     def add(self, chunk: Tensor, value: Tensor | None = None) -> Tensor:
-        """Take a chunk in. `chunk` becomes 2^{chunk - shift}, and the shift is returned, no longer in bits: [N]."""
+        """Add a chunk, which becomes 2^{chunk - shift}; return the shift, no longer in base 2: [N]."""
         top = torch.maximum(self.top, chunk.amax(1))
         # A row of -inf so far has top = -inf; 2^{-inf - -inf} would be NaN.
         shift = torch.where(top.isfinite(), top, torch.zeros_like(top))
@@ -179,16 +179,16 @@ class RunningSum:
         return shift * LN2
 
     def log(self) -> Tensor:
-        """log Σ e^{row}."""
+        """log Σ e^{row}: [N]."""
         return self.top * LN2 + self.sums[0].log()
 
     def mean(self) -> Tensor:
-        """Σ softmax value."""
+        """Σ softmax value: [N]."""
         return self.sums[1] / self.sums[0]
 
 
 class ChunkCache:
-    """e^{chunk - shift} of every chunk, with its shift, in one buffer that is handed on when backward is done."""
+    """e^{chunk - shift} of every chunk, with its shift, in one buffer that later calls use again after backward."""
 
     def __init__(self, rows: int, items: int, like: Tensor) -> None:
         self.free: list[Tensor] = _local.__dict__.setdefault("free", {}).setdefault(_place(like), [])
@@ -203,34 +203,34 @@ class ChunkCache:
 
     @staticmethod
     def fits(rows: int, items: int, like: Tensor) -> bool:
-        """Whether all chunks fit, in a type that is summed as it is."""
+        """Whether all chunks fit into `KEEP`, in a type that is summed without conversion."""
         return like.dtype.itemsize >= 4 and rows * items <= KEEP.get(like.device.type, KEEP["cpu"])
 
     def room(self, start: int, stop: int) -> Tensor:
-        """Where the chunk start:stop goes."""
+        """Memory for the chunk start:stop."""
         return self.buffer[self.rows * start : self.rows * stop].view(self.rows, stop - start)
 
     def release(self) -> None:
-        """Backward is done: the next forward may write here."""
+        """Hand the buffer to the next forward pass, once backward is done."""
         self.free.append(self.buffer)
 
 
 class ChunkedSoftmax:
-    """The sums of `softmax` over chunks, less what is closed. It keeps the chunks for the gradient where they fit."""
+    """Sums of `softmax` over chunks, without the closed items; chunks are kept for the gradient if they fit."""
 
     apart = False
 
     def __init__(self, closed: ClosedPairs | None = None) -> None:
         self.kept: ChunkCache | None = None
         self.closed = closed
-        # Asked here: within an autograd function it is off, and a kept buffer that no backward hands on is made anew.
+        # Read here: within an autograd function it is off, and a buffer that no backward releases is allocated again.
         self.for_gradient = torch.is_grad_enabled()
 
     def _open(self, rows: LinearLogits) -> Logits:
         return rows if self.closed is None else OpenLogits(rows, self.closed)
 
     def sums(self, rows: LinearLogits, items: Tensor, values: Logits | None, wanted: Wanted) -> SoftmaxSums:
-        """Normalisers, log p of the items, and the mean of `values`."""
+        """Normalisers, log p of the items, and the mean of `values`: [N] each."""
         hidden = rows.hidden
         if self.for_gradient and any(wanted) and ChunkCache.fits(*rows.shape, hidden):
             self.kept = ChunkCache(*rows.shape, hidden)
@@ -247,11 +247,11 @@ class ChunkedSoftmax:
         *,
         here: Tensor | None = None,
     ) -> Gradients:
-        """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
+        """Gradients of `softmax`; `here` is a mask of the positions with their item among these rows (default: all)."""
         hidden, (weight, _) = rows
         upstream = upstream.to(hidden.dtype)
         for_hidden, for_weight, for_bias = softmax_pull(self.kept, rows, self._open(rows), normaliser, upstream, wanted)
-        self.kept = None  # a second backward forms the chunks anew
+        self.kept = None  # a second backward forms the chunks again
         own = upstream if here is None else upstream * here
         if for_hidden is not None:
             taken = functional.embedding(items, weight)
@@ -269,7 +269,7 @@ class ChunkedSoftmax:
 def sums_over_chunks(
     rows: Logits, values: Logits | None = None, *, own_values: bool = False, kept: ChunkCache | None = None
 ) -> SoftmaxSums:
-    """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
+    """log Σ_a e^{row_a}, and Σ_a p_a value_a if there are values. `own_values`: the logits are the values."""
     like = like_of(rows)
     weighted = own_values or values is not None
     bits, factor = to_log2(rows)
@@ -303,7 +303,7 @@ def softmax_pull(
 ) -> Gradients:
     """The softmax's part in a gradient: softmax @ weight, and softmax.T @ (upstream · hidden), and its row sums.
 
-    `opened` are the rows with -inf at what is closed. The kept chunks are handed on.
+    `opened` are the logits with -inf at closed items. The kept chunks are released.
     """
     hidden, (weight, bias) = rows
     for_hidden = torch.zeros_like(hidden) if wanted[0] else None
@@ -326,7 +326,7 @@ def softmax_pull(
 def shares(
     kept: ChunkCache | None, rows: Logits, like: Tensor, normaliser: Tensor
 ) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-    """(start, stop, e^{chunk - shift}, shift) over the catalogue, kept or formed again."""
+    """(start, stop, e^{chunk - shift}, shift) of every chunk, from the cache or formed again."""
     if kept is not None:
         yield from kept.chunks
         return

@@ -1,4 +1,4 @@
-"""The definitions, written as they are in a book: every row is formed. Oracle of all other backends."""
+"""Definitions of the statistics, as in a textbook: whole rows are formed. Oracle of all other backends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _formed(rows: Logits, open_items: OpenItems | None = None) -> Tensor:
 
 
 def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
-    """log softmax(row)[item], among the open items where not all are."""
+    """log softmax(row)[item], among the open items if these are given."""
     return torch.log_softmax(_formed(rows, open_items), dim=1).gather(1, items[:, None]).squeeze(1)
 
 
@@ -38,7 +38,7 @@ def logsumexp(rows: Logits) -> Tensor:
 
 @torch.no_grad()
 def mean(rows: Logits, values: Logits, open_items: OpenItems | None = None) -> Tensor:
-    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    """Σ_a softmax(row)_a value_a, among the open items if these are given."""
     return (torch.softmax(_formed(rows, open_items), dim=1) * _formed(values)).sum(1)
 
 

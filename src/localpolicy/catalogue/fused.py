@@ -1,8 +1,8 @@
-"""The statistics in fused tiles on a GPU: nothing of size N x V leaves the registers. Kernels in `kernels/`.
+"""Statistics in fused tiles on a GPU: nothing of size N x V leaves the registers. Kernels in `kernels/`.
 
-Products take bf16 as it is and float32 as TF32 in training (three TF32 products, nearly float32, in evaluation);
-sums are float32. What the kernels do not know (rows that are not linear, float64, D > 256) goes to `chunked`, as does
-everything where there is no CUDA device or no Triton: `missing` says why.
+Products take bf16 as it is and float32 as TF32 in training (three TF32 products, nearly float32, in evaluation); sums
+are float32. Logits that the kernels do not support (not linear, float64, D > 256) are computed by `chunked`, as is
+everything without a CUDA device or without Triton: `missing` returns the reason.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ WIDEST = 256
 WIDEST_EXACT = 128  # in evaluation: three products need the room of three
 CAPABILITY = (8, 0)  # the first GPUs with TF32 and bf16 products
 TRAINING, EXACT = "tf32", "tf32x3"
-MOST_CLOSED = 64  # of one position: a tile asks for each of them whether it is there
+MOST_CLOSED = 64  # closed items of one position: a tile looks for each of them
 
 
 def interpreted() -> bool:
-    """Whether Triton runs its kernels on the CPU, as tests ask it to."""
+    """Whether Triton runs its kernels on the CPU, as in tests."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 @cache
 def missing() -> str | None:
-    """Why there are no fused kernels here; None where there are."""
+    """Reason why fused kernels cannot run here, or None if they can."""
     if find_spec("triton") is None:
         return "Triton is not installed (it comes with CUDA builds of torch)"
     if interpreted():
@@ -51,7 +51,7 @@ def missing() -> str | None:
 
 
 def serves(rows: Logits) -> TypeGuard[LinearLogits]:
-    """Whether the kernels know such rows."""
+    """Whether the kernels support these logits."""
     return (
         isinstance(rows, LinearLogits)
         and rows.hidden.dtype in (torch.float32, torch.bfloat16, torch.float16)
@@ -63,12 +63,12 @@ def serves(rows: Logits) -> TypeGuard[LinearLogits]:
 
 
 def evaluates(rows: Logits) -> TypeGuard[LinearLogits]:
-    """Whether the kernels know such rows with the precision that evaluation asks for."""
+    """Whether the kernels support these logits with the precision that evaluation needs."""
     return serves(rows) and rows.hidden.shape[1] <= WIDEST_EXACT
 
 
 class FusedSoftmax:
-    """The sums of `softmax` over tiles, less what is closed. Σ p·weight is kept: hidden states need no second pass."""
+    """Sums of `softmax` over tiles, without the closed items; Σ p·weight is kept for the hidden states' gradient."""
 
     apart = True
 
@@ -77,7 +77,7 @@ class FusedSoftmax:
         self.closed = closed  # [N, C] items
 
     def sums(self, rows: LinearLogits, items: Tensor, values: LinearLogits | None, wanted: Wanted) -> SoftmaxSums:
-        """Normalisers, log p of the items, and the mean of `values`."""
+        """Normalisers, log p of the items, and the mean of `values`: [N] each."""
         from localpolicy.kernels.softmax import softmax_sums
 
         sums = softmax_sums(rows, values=values, pull=wanted[0], items=items, closed=self.closed, precision=TRAINING)
@@ -95,7 +95,7 @@ class FusedSoftmax:
         *,
         here: Tensor | None = None,
     ) -> Gradients:
-        """See `softmax`. `here` tells which positions have their item among these rows (default: all)."""
+        """Gradients of `softmax`; `here` is a mask of the positions with their item among these rows (default: all)."""
         from localpolicy.kernels.gradient import head_gradient, taken_gradient
 
         assert self.kept is not None, "sums come before gradients"
@@ -113,7 +113,7 @@ class FusedSoftmax:
 
 
 def softmax_over(rows: LinearLogits, closed: ClosedPairs | None) -> FusedSoftmax | ChunkedSoftmax:
-    """Tiles where they know such rows and what is closed in them, else chunks."""
+    """Softmax over tiles if the kernels support these logits and closed items, else over chunks."""
     if not serves(rows):
         return ChunkedSoftmax(closed)
     if closed is None:
@@ -123,7 +123,7 @@ def softmax_over(rows: LinearLogits, closed: ClosedPairs | None) -> FusedSoftmax
 
 
 def log_prob(rows: Logits, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
-    """log softmax(row)[item], among the open items where not all are."""
+    """log softmax(row)[item], among the open items if these are given."""
     if not serves(rows):
         return chunked.log_prob(rows, items, open_items)
     return softmax.log_prob(*rows, items, softmax_over(rows, _closed(rows, open_items)))
@@ -145,7 +145,7 @@ def _closed(rows: Logits, open_items: OpenItems | None) -> ClosedPairs | None:
 def sums(
     rows: Logits, values: Logits | None = None, *, own_values: bool = False, precision: str = EXACT
 ) -> SoftmaxSums:
-    """log Σ_a e^{row_a}, and Σ_a p_a value_a where there are values. `own_values`: the logits are the values."""
+    """log Σ_a e^{row_a}, and Σ_a p_a value_a if there are values. `own_values`: the logits are the values."""
     known = serves if precision == TRAINING else evaluates
     if not known(rows) or (values is not None and not known(values)):
         return sums_over_chunks(rows, values, own_values=own_values)
@@ -162,7 +162,7 @@ def logsumexp(rows: Logits) -> Tensor:
 
 @torch.no_grad()
 def mean(rows: Logits, values: Logits, open_items: OpenItems | None = None) -> Tensor:
-    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    """Σ_a softmax(row)_a value_a, among the open items if these are given."""
     if open_items is not None:
         return chunked.mean(rows, values, open_items)
     mean = sums(rows, values, precision=TRAINING).mean
@@ -196,7 +196,7 @@ def rank(rows: Logits, items: Tensor) -> Tensor:
 
 
 def gather_logits(rows: Logits, items: Tensor) -> Tensor:
-    """Row n at its item, with gradients: in one kernel where they know such rows."""
+    """Logit of each position's item [N], with gradients; in one kernel if it supports these logits."""
     if not serves(rows):
         return rows.at(items)
     from localpolicy.kernels import gather
@@ -205,7 +205,7 @@ def gather_logits(rows: Logits, items: Tensor) -> Tensor:
 
 
 def at(rows: Logits, items: Tensor) -> Tensor:
-    """Row n at its item, rounded as `counts` rounds it."""
+    """Logit of each position's item [N], rounded as `counts` rounds it."""
     if not evaluates(rows):
         return rows.at(items)
     from localpolicy.kernels.ranking import scores_at
@@ -215,7 +215,7 @@ def at(rows: Logits, items: Tensor) -> Tensor:
 
 @torch.no_grad()
 def counts(rows: Logits, items: Tensor, own: Tensor, *, here: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """How many items score above `own`, and how many tie with it, except the item itself: see `chunked.counts`."""
+    """Numbers of items that score above `own`, and that tie with it, except the item itself: see `chunked.counts`."""
     if not evaluates(rows):
         return chunked.counts(rows, items, own, here=here)
     from localpolicy.kernels import ranking
@@ -232,7 +232,7 @@ def divergence(p: Logits, q: Logits) -> tuple[Tensor, Tensor]:
 
 
 def divergence_sums(p: Logits, q: Logits, normal_p: Tensor, normal_q: Tensor) -> tuple[Tensor, Tensor]:
-    """What JS and KL are made of, given the logarithms of both normalisers: see `chunked.divergence_sums`."""
+    """Sums behind JS and KL, given the logarithms of both normalisers: see `chunked.divergence_sums`."""
     if not (evaluates(p) and evaluates(q)):
         return chunked.divergence_sums(p, q, normal_p, normal_q)
     from localpolicy.kernels import divergence
@@ -254,7 +254,7 @@ def top(rows: Logits, k: int) -> tuple[Tensor, Tensor]:
 
 
 def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
-    """Whether the kernels find the k best of such rows, and faster than chunks of logits do."""
+    """Whether the kernels find the k best of these logits, and faster than chunks do."""
     if not serves(rows):
         return False
     from localpolicy.kernels.top_k import LARGEST_GROUP, LONGEST
@@ -263,7 +263,7 @@ def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
 
 
 def _top_masked(rows: MaskedLogits, k: int) -> tuple[Tensor, Tensor]:
-    """The k best that are allowed are among the k + f best, where f items are forbidden."""
+    """The k best allowed items: they are among the k + f best, if f items are forbidden."""
     wide = min(k + rows.most_forbidden, rows.shape[1])
     if not lists(rows.rows, wide):
         return chunked.top(rows, k)

@@ -1,4 +1,4 @@
-"""All that evaluation asks, from fused tiles: the columns of `statistics` where whole logits need not be formed."""
+"""Columns of `statistics` from fused tiles, for logits that need not be formed as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localpolicy.logits import LinearLogits, Logits
 
 
 def serves(*every: Logits | None) -> bool:
-    """Whether the kernels know all of these logits."""
+    """Whether the kernels support all of these logits."""
     return all(logits is None or fused.evaluates(logits) for logits in every)
 
 
@@ -32,7 +32,7 @@ def fused_statistics(
     lists: int = 1,
     floor: bool = True,
 ) -> dict[str, Tensor]:
-    """What `catalogue_statistics` gives where all items are open."""
+    """Columns of `catalogue_statistics`, if all items are open."""
     from localpolicy.kernels.ranking import ranked
 
     own = fused.at(rows, items)
@@ -77,7 +77,7 @@ def fused_statistics(
 def _among_allowed(
     rows: LinearLogits, items: Tensor, own: Tensor, above: Tensor, tied: Tensor, excluded: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The counts of `ranked` where excluded items stand last, and tie there."""
+    """Counts of `ranked` if excluded items come last, tied with each other."""
     catalogue = rows.shape[1]
     pair = (excluded[0] * catalogue + excluded[1]).unique()  # an item that was seen twice is excluded once
     row, item = pair // catalogue, pair % catalogue

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 GROUP = 10  # columns of a group
-WORTH = 4  # groups per number asked for: below that the whole row is sorted as fast
+WORTH = 4  # groups per requested number: below that the whole row is sorted as fast
 
 
 def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row [N, V] and their columns, in falling order, as `scores.topk(k)`."""
+    """The k largest of each row [N, V] and their columns, in falling order, like `scores.topk(k)`."""
     rows, columns = scores.shape
     groups = columns // GROUP
     if groups < WORTH * k or scores.is_cuda:
@@ -41,7 +41,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _maxima(scores: Tensor, groups: int) -> Tensor:
-    """Group g holds columns g, g + groups, g + 2 groups, …: maxima are then taken over rows of a matrix."""
+    """Maxima of column groups: group g holds columns g, g + groups, g + 2 groups, … (as rows of a matrix)."""
     whole = scores.shape[1] // groups * groups
     maxima: Tensor = scores[:, :whole].unflatten(1, (-1, groups)).amax(1)
     rest = scores[:, whole:]

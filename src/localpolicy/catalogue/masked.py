@@ -1,4 +1,4 @@
-"""Logits of which some items may not be shown: those of a history, say."""
+"""Logits with some items forbidden, such as those of a history."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localpolicy.logits import Logits
 
 
 class MaskedLogits:
-    """Logits with some items forbidden: they get -inf, so no probability."""
+    """Logits with -inf at forbidden items, which so have no probability."""
 
     def __init__(self, rows: Logits, row: Tensor, item: Tensor) -> None:
         self.rows = rows
@@ -19,33 +19,33 @@ class MaskedLogits:
 
     @classmethod
     def of_lists(cls, rows: Logits, forbidden: Sequence[Sequence[int]]) -> MaskedLogits:
-        """Of each row its own list."""
+        """Build from one list of forbidden items per row."""
         pairs = [(row, item) for row, items in enumerate(forbidden) for item in items]
         row, item = torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).T
         return cls(rows, row, item)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, V)."""
+        """(N, V): numbers of positions and items."""
         return self.rows.shape
 
     @property
     def most_forbidden(self) -> int:
-        """At most so many items of a row are forbidden."""
+        """Largest number of forbidden items in a row."""
         return int(self.row.bincount().max()) if len(self.row) else 0
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
+        """Logits of items start:stop: [N, stop - start]."""
         chunk = changeable(self.rows.chunk(start, stop, out=out), out)
         here = (self.item >= start) & (self.item < stop)
         return chunk.index_put_((self.row[here], self.item[here] - start), chunk.new_tensor(-torch.inf))
 
     def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]; only asked for items that are allowed."""
+        """Logit of item items[n] at each position n: [N]. Callers pass allowed items only."""
         return self.rows.at(items)
 
     def forbids(self, items: Tensor) -> Tensor:
-        """Which of each row's items [N, K] are forbidden."""
+        """Mask of the forbidden ones among each row's items: [N, K]."""
         row, item = self.row.to(items.device), self.item.to(items.device)
         pair, place = (items[row] == item[:, None]).nonzero(as_tuple=True)
         return torch.zeros_like(items, dtype=torch.bool).index_put_(
@@ -54,5 +54,5 @@ class MaskedLogits:
 
 
 def changeable(chunk: Tensor, out: Tensor | None) -> Tensor:
-    """A chunk that may be changed: rows that were formed already hand out a view of themselves."""
+    """The chunk if it is `out`, else a copy: logits that are already formed return a view of themselves."""
     return chunk if chunk is out else chunk.clone()

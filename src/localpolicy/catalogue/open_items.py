@@ -1,15 +1,16 @@
-"""What could be chosen at a position: the items that its filter allows, less those placed above it in the same list.
+"""Open items: those that could be chosen at a position, allowed by its filter and not placed above it in its list.
 
-Where positions are first meetings (see `data.first_meetings`), it is what the window did not hold before.
+If positions are first meetings (see `data.first_meetings`), the open items are those that the window did not hold
+before.
 
 A logged propensity is the probability among these *open* items: lists are drawn without replacement, and filters act
 before the draw. Whoever compares a policy with it must ask the policy the same question,
 
     log π(a|x, open) = s_a - log Σ_{b open} e^{s_b}.
 
-What is closed is left out of the sum, rather than taken off 1: for a policy that stakes nearly all on closed items the
-difference would be rounding error alone. The gradient is that of a softmax over the open items: what is closed has
-none. The item that was shown counts as open, whatever the filter says.
+Closed items are left out of the sum, rather than taken off 1: for a policy that stakes nearly all on closed items the
+difference would be rounding error alone. The gradient is that of a softmax over the open items: closed items have none.
+The item that was shown counts as open, whatever the filter says.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from localpolicy.types import Batch, ItemFilters
 
 @dataclass(frozen=True)
 class OpenItems:
-    """The open items of N positions, as what closes the others."""
+    """Open items of N positions, stored as the filters and lists that close the others."""
 
     shown: Tensor  # [M] items, list by list
     at: Tensor  # [N] where in `shown` each position's own item is
@@ -39,7 +40,7 @@ class OpenItems:
 
     @classmethod
     def of(cls, batch: Batch) -> OpenItems | None:
-        """At the batch's positions; None where its log has neither lists nor filters, so that all items are open."""
+        """Open items at the batch's positions; None if all items are open, as in a log without lists and filters."""
         if batch.context is None and batch.filter is None and not batch.meetings:
             return None
         at = batch.scored
@@ -51,22 +52,22 @@ class OpenItems:
 
     @property
     def unknown(self) -> Tensor:
-        """[N] where nobody can say what was open: the log names a filter, and not its items."""
+        """Mask [N] of the positions whose open items are unknown: the log names a filter, but not its items."""
         return self.filter == UNKNOWN_FILTER
 
     def part(self, start: int, stop: int) -> OpenItems:
-        """Positions start:stop."""
+        """Open items of positions start:stop."""
         part = slice(start, stop)
         return OpenItems(self.shown, self.at[part], self.above[part], self.filter[part], self.filters)
 
     def gathered(self, ranks: Ranks) -> OpenItems:
-        """The positions of all ranks, in rank order."""
+        """Open items of the positions of all ranks, in rank order."""
         shown, mine = ranks.all_gather(self.shown)
         at, above, number = (ranks.all_gather(x)[0] for x in (self.at + mine.start, self.above, self.filter))
         return OpenItems(shown, at, above, number, self.filters)
 
     def closed(self, first: int, stop: int) -> Tensor:
-        """[N, stop - first]: which of these items could not be chosen."""
+        """Mask of the items first:stop that could not be chosen: [N, stop - first]."""
         closed = torch.zeros(len(self.at), stop - first, dtype=torch.bool, device=self.at.device)
         filtered = (self.filter >= 0).nonzero().squeeze(1)
         if self.filters is not None and len(filtered):
@@ -84,7 +85,7 @@ class OpenItems:
         return closed
 
     def closed_pairs(self, first: int, stop: int) -> ClosedPairs:
-        """The same as pairs: no more numbers than filters and lists hold."""
+        """Closed items first:stop as (position, item) pairs: no more numbers than filters and lists hold."""
         position = torch.arange(len(self.at), device=self.at.device)
         allows = torch.zeros_like(position, dtype=torch.bool)
         said = []  # (position, item, whether it is open): of the same pair the last is right
@@ -108,7 +109,7 @@ class OpenItems:
 
 
 def _expanded(rows: Tensor, begins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row `counts` times, beside the numbers from its `begins` on."""
+    """Each row repeated `counts` times, and the numbers that count up from its `begins`."""
     number = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
     step = torch.arange(len(number), device=rows.device) - (counts.cumsum(0) - counts)[number]
     return rows[number], begins[number] + step
@@ -120,12 +121,12 @@ def _mark(closed: Tensor, row: Tensor, column: Tensor, value: Tensor) -> None:
 
 
 def masked(scores: Tensor, open_items: OpenItems, *, first: int = 0) -> Tensor:
-    """Scores [N, columns] of the items from `first` on, with -inf at what is closed."""
+    """Scores [N, columns] of the items from `first` on, with -inf at closed items."""
     return scores.masked_fill(open_items.closed(first, first + scores.shape[1]), -torch.inf)
 
 
 class ClosedPairs(NamedTuple):
-    """The same as (position, item) pairs, sorted by item: of each position what is closed, or what alone is open."""
+    """Closed items as (position, item) pairs, sorted by item; of positions in `allows` the pairs are the open ones."""
 
     row: Tensor  # [P]
     item: Tensor  # [P] from the first of these items on
@@ -133,7 +134,7 @@ class ClosedPairs(NamedTuple):
     rows: int  # N
 
     def close_(self, chunk: Tensor, start: int) -> Tensor:
-        """-inf at what is closed, in the columns from `start` on."""
+        """Write -inf into a chunk of logits at closed items; its columns are the items from `start` on."""
         first, stop = torch.searchsorted(self.item, self.item.new_tensor([start, start + chunk.shape[1]])).tolist()
         row, column = self.row[first:stop], self.item[first:stop] - start
         closed = chunk.new_tensor(-torch.inf)
@@ -146,7 +147,7 @@ class ClosedPairs(NamedTuple):
         return chunk.index_put_((row[alone], column[alone]), kept)
 
     def table(self, *, most: int) -> Tensor | None:
-        """[N, C] closed items of each position, -1 where it has fewer; None where one has more than `most`."""
+        """Closed items of each position [N, C], filled up with -1; None if a position has more than `most`."""
         if self.allows is not None:
             return None
         counts = torch.bincount(self.row, minlength=self.rows)
@@ -161,25 +162,25 @@ class ClosedPairs(NamedTuple):
 
 
 class OpenLogits:
-    """Logits with -inf at what is closed."""
+    """Logits with -inf at closed items."""
 
     def __init__(self, rows: Logits, closed: ClosedPairs) -> None:
         self.rows, self.closed = rows, closed
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, V)."""
+        """(N, V): numbers of positions and items."""
         return self.rows.shape
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
+        """Logits of items start:stop: [N, stop - start]."""
         return self.closed.close_(changeable(self.rows.chunk(start, stop, out=out), out), start)
 
     def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]; only asked for items that are open."""
+        """Logit of item items[n] at each position n: [N]. Callers pass open items only."""
         return self.rows.at(items)
 
 
 def among(rows: Logits, open_items: OpenItems | None) -> Logits:
-    """These logits over the whole catalogue, where all items are open; else with -inf at what is closed."""
+    """The logits with -inf at closed items; unchanged if all items are open."""
     return rows if open_items is None else OpenLogits(rows, open_items.closed_pairs(0, rows.shape[1]))

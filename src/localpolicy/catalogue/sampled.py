@@ -1,4 +1,4 @@
-"""log softmax at the taken item with sums over a sample of the catalogue: for training wide catalogues without a GPU.
+"""Log-softmax at the taken item with sums over a sample of the catalogue: for training wide catalogues without a GPU.
 
 Every step draws items S, each with its own chance π_a, and weighs them by 1/π_a (Horvitz and Thompson 1952):
 
@@ -27,14 +27,14 @@ from localpolicy.logits import Head, LinearLogits
 
 
 class Drawn(NamedTuple):
-    """The items of one step."""
+    """Items drawn for one step, with their chances."""
 
     items: Tensor  # [S] in rising order
     log_chance: Tensor  # [S]
     column: Tensor  # [V]: where an item stands among `items`, -1 where it was not drawn
 
     def part(self, rows: LinearLogits, *, weighted: bool = True) -> LinearLogits:
-        """The columns of these items, less the logarithm of their chance if `weighted`."""
+        """Logits of the drawn items, minus the logarithm of their chance if `weighted`."""
         weight, bias = rows.head
         bias = None if bias is None else bias.index_select(0, self.items)
         if weighted:
@@ -45,7 +45,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampler:
-    """Chances that sum to the sample's size, and what is estimated from a sample."""
+    """Chances that sum to the sample's size, and softmax sums estimated from a sample."""
 
     chance: Tensor  # [V] float64
 
@@ -63,7 +63,7 @@ class Sampler:
             free &= ~over
 
     def draw(self) -> Drawn:
-        """A systematic sample: item a is in it if a point u + k, k = 0, 1, …, lies in its stretch of length π_a."""
+        """Draw a systematic sample: item a is in it if a point u + k, k = 0, 1, …, falls in its stretch [π_a long]."""
         ends = self.chance.cumsum(0)
         points = torch.arange(round(float(ends[-1])), dtype=ends.dtype) + torch.rand((), dtype=ends.dtype)
         items = torch.searchsorted(ends, points, right=True).clamp_(max=len(ends) - 1).unique()
@@ -77,7 +77,7 @@ class Sampler:
         here = (column >= 0).nonzero().squeeze(1)
         here = here[column[here].argsort(stable=True)]
         closed = ClosedPairs(here, column[here], None, len(items))
-        first = torch.zeros_like(items)  # any column tells the sum: row_first - log p(first)
+        first = torch.zeros_like(items)  # any column gives the sum: row_first - log p(first)
         others = part.at(first) - softmax.log_prob(*part, first, ChunkedSoftmax(closed))
         return own - torch.logaddexp(own, others)
 

@@ -1,11 +1,11 @@
-"""The statistics over a catalogue whose rows are split over ranks, so that it can outgrow one device.
+"""Statistics over a catalogue whose items are split over ranks, so that it can outgrow one device.
 
 Each rank holds its share of the items and its own positions. Hidden states [N, D] travel to all ranks. Each rank sums
-over its own items for the positions of all ranks, by `fused` where it can and by `chunked` elsewhere. What travels back
-is one number per position: log Σ e^x over all items is the log-sum-exp of the ranks' own, and means are weighted by
-the ranks' shares. The numbers are those of one process, up to rounding.
+over its own items for the positions of all ranks, by `fused` if it can and by `chunked` otherwise. What travels back is
+one number per position: log Σ e^x over all items is the log-sum-exp of the ranks' own, and means are weighted by the
+ranks' shares. The numbers are those of one process, up to rounding.
 
-Every function is a collective: all ranks call it, in the same order, with as many positions as each has (none, too).
+Every function is a collective: all ranks call it, in the same order, each with its own number of positions (0, too).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from localpolicy.runtime.ranks import Ranks
 
 
 def _gathered(rows: ShardedRows) -> tuple[LinearLogits | CappedLogits, slice]:
-    """The positions of all ranks over the items of this one, and which positions are mine."""
+    """Logits of all ranks' positions over this rank's items, and the slice of this rank's own positions."""
     if isinstance(rows, CappedLogits):
         ceiling, mine = shard_of(rows).ranks.all_gather(rows.ceiling)
         base, values = (_gathered_linear(part)[0] for part in (rows.base, rows.values))
@@ -40,14 +40,14 @@ def _gathered_linear(rows: LinearLogits | ShardedLogits) -> tuple[LinearLogits, 
 
 
 def _closed(open_items: OpenItems | None, shard: Shard) -> ClosedPairs | None:
-    """What is closed to the positions of all ranks among the items of this one."""
+    """Closed items of all ranks' positions, among this rank's items."""
     if open_items is None:
         return None
     return open_items.gathered(shard.ranks).closed_pairs(shard.own.start, shard.own.stop)
 
 
 def _gathered_open(rows: ShardedRows, open_items: OpenItems | None) -> tuple[Logits, slice]:
-    """As `_gathered`, with -inf at what is closed."""
+    """Logits of `_gathered` with -inf at closed items, and the slice of this rank's own positions."""
     (every, mine), closed = _gathered(rows), _closed(open_items, shard_of(rows))
     return every if closed is None else OpenLogits(every, closed), mine
 
@@ -66,7 +66,7 @@ def _over_ranks(sums: SoftmaxSums, ranks: Ranks) -> SoftmaxSums:
 
 
 class ShardedSoftmax:
-    """The sums of `softmax` over ranks: each rank's rows in tiles or chunks, then one number per position travels.
+    """Sums of `softmax` over ranks: each rank's rows in tiles or chunks, then one number per position travels.
 
     A rank's rows get their whole gradient here; hidden states get the sum over ranks.
     """
@@ -101,7 +101,7 @@ class ShardedSoftmax:
     def gradient(
         self, rows: LinearLogits, items: Tensor, normaliser: Tensor, upstream: Tensor, wanted: Wanted
     ) -> Gradients:
-        """See `softmax`."""
+        """Gradients of `softmax`: the hidden states' summed over ranks, the tables' of this rank's rows."""
         ranks = self.shard.ranks
         everywhere, _ = ranks.all_gather(upstream)
         for_hidden, for_weight, for_bias = self.local.gradient(
@@ -113,7 +113,7 @@ class ShardedSoftmax:
 
 
 def log_prob(rows: ShardedRows, items: Tensor, open_items: OpenItems | None = None) -> Tensor:
-    """log softmax(row)[item], among the open items where not all are."""
+    """log softmax(row)[item], among the open items if these are given."""
     if isinstance(rows, CappedLogits):
         return rows.at(items) - logsumexp(rows, open_items)
     return softmax.log_prob(rows.hidden, rows.head.here, items, ShardedSoftmax(rows.head.shard, open_items))
@@ -132,14 +132,14 @@ def log_prob_and_mean(
 
 @torch.no_grad()
 def logsumexp(rows: ShardedRows, open_items: OpenItems | None = None) -> Tensor:
-    """log Σ_a exp(row_a), over the open items where not all are."""
+    """log Σ_a exp(row_a), over the open items if these are given."""
     every, mine = _gathered_open(rows, open_items)
     return _over_ranks(fused.sums(every), shard_of(rows).ranks).normaliser[mine]
 
 
 @torch.no_grad()
 def mean(rows: ShardedRows, values: ShardedLogits, open_items: OpenItems | None = None) -> Tensor:
-    """Σ_a softmax(row)_a value_a, among the open items where not all are."""
+    """Σ_a softmax(row)_a value_a, among the open items if these are given."""
     every, mine = _gathered_open(rows, open_items)
     local = fused.sums(every, _gathered(values)[0], precision=fused.TRAINING)
     mean = _over_ranks(local, shard_of(rows).ranks).mean
@@ -166,7 +166,7 @@ def rank(rows: ShardedRows, items: Tensor) -> Tensor:
 
 @torch.no_grad()
 def counts(rows: ShardedRows, items: Tensor) -> tuple[Tensor, Tensor]:
-    """How many items of all ranks score above each position's own, and how many others tie with it."""
+    """Numbers of items of all ranks that score above each position's own, and that tie with it."""
     (every, mine), shard = _gathered(rows), shard_of(rows)
     here, row = shard.local(shard.ranks.all_gather(items)[0])
     own = shard.ranks.sum_(torch.where(here, fused.at(every, row), 0.0))
@@ -207,7 +207,7 @@ def top(rows: ShardedRows, k: int) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def catalogue_statistics(rows: ShardedRows, items: Tensor) -> dict[str, Tensor]:
-    """What validation asks of a policy: see `localpolicy.catalogue.statistics`."""
+    """Columns for the validation of a policy: see `localpolicy.catalogue.statistics`."""
     first, (above, tied) = maximum(rows)[1], counts(rows, items)
     return {
         "rank": 1 + above + tied / 2,

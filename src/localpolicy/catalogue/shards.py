@@ -1,6 +1,7 @@
-"""Tables over the catalogue that are split over ranks: which rank holds which items, and how rows are looked up.
+"""Tables over the catalogue that are split over ranks: the items of each rank, and the lookup of their rows.
 
-A gradient finds its way back as the number came: what one rank's positions ask of another rank's rows is summed there.
+A gradient takes the way of its number back: the gradients of one rank's positions in another rank's rows are summed on
+that other rank.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from localpolicy.runtime.ranks import Ranks
 
 
 class Shard(NamedTuple):
-    """Which items this rank holds: an even cut of 0 … V - 1, in order."""
+    """Range of items that this rank holds: an even cut of 0 … V - 1, in order."""
 
     ranks: Ranks
     n_items: int  # V, of all ranks together
 
     @property
     def own(self) -> slice:
-        """This rank's items."""
+        """Slice of this rank's items."""
         rank, total = self.ranks.rank, self.ranks.total
         return slice(self.n_items * rank // total, self.n_items * (rank + 1) // total)
 
     def local(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """Which of these items are here, and the rows they have (0 for the others)."""
+        """Mask of the items that are on this rank, and their rows here (0 for the others)."""
         here = (items >= self.own.start) & (items < self.own.stop)
         return here, torch.where(here, items - self.own.start, 0)
 
 
 class ShardedHead(NamedTuple):
-    """This rank's rows of a head."""
+    """A rank's rows of a head."""
 
     weight: Tensor  # [V_r, D]
     bias: Tensor | None
@@ -43,23 +44,23 @@ class ShardedHead(NamedTuple):
 
     @property
     def here(self) -> Head:
-        """The rows as a head of their own."""
+        """This rank's rows as a head."""
         return Head(self.weight, self.bias)
 
     def detach(self) -> ShardedHead:
-        """The same numbers as constants."""
+        """The head as constants."""
         return ShardedHead(*self.here.detach(), self.shard)
 
     def to(self, dtype: torch.dtype) -> ShardedHead:
-        """The same numbers in another type, with gradients."""
+        """The head in another type, with gradients."""
         return ShardedHead(*self.here.to(dtype), self.shard)
 
     def logits(self, hidden: Tensor) -> ShardedLogits:
-        """One row for each hidden state [N, D] of this rank."""
+        """Logits of this rank's hidden states [N, D] over the items of all ranks."""
         return ShardedLogits(hidden, self)
 
     def replaced(self, weight: Tensor, bias: Tensor | None) -> ShardedHead:
-        """Other numbers in the same place."""
+        """A head with other numbers and this cut."""
         return ShardedHead(weight, bias, self.shard)
 
 
@@ -71,16 +72,16 @@ class ShardedLogits(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, V)."""
+        """(N, V): numbers of positions and items."""
         return self.hidden.shape[0], self.head.shard.n_items
 
     def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n], with gradients."""
+        """Logit of item items[n] at each position n, with gradients: [N]."""
         return _At.apply(self.hidden, *self.head.here, items, self.head.shard)  # type: ignore[no-untyped-call, no-any-return]
 
     @torch.no_grad()
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop, the same on all ranks: the head's rows travel. For small catalogues and for proofs."""
+        """Logits of items start:stop, equal on all ranks: the head's rows travel. For small catalogues and tests."""
         shard, head = self.head.shard, self.head.here
         part = slice(*(min(max(edge - shard.own.start, 0), len(head.weight)) for edge in (start, stop)))
         weight, _ = shard.ranks.all_gather(head.weight[part])

@@ -1,6 +1,6 @@
-"""Cross-entropy towards a whole distribution over the catalogue, with gradients: what distilling a policy needs.
+"""Cross-entropy towards a whole distribution over the catalogue, with gradients, for distilling a policy.
 
-A few positions at a time, formed again for the gradient: memory does not grow with N x V.
+Blocks of a few positions are formed again for the gradient: memory does not grow with N x V.
 """
 
 from __future__ import annotations

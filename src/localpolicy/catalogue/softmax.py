@@ -26,18 +26,18 @@ Wanted = tuple[bool, bool, bool]
 
 
 class Softmax(Protocol):
-    """Sums over the catalogue for one call of `log_prob`. It may keep what the gradient uses again."""
+    """Sums over the catalogue for one call of `log_prob`, with anything that their gradient uses again."""
 
     apart: bool  # whether the gradient of hidden states needs no pass over the catalogue
 
     def sums(self, rows: LinearLogits, items: Tensor, values: Any, wanted: Wanted) -> SoftmaxSums:
-        """Normalisers, log p of the items, and the mean of `values` where they are given."""
+        """Normalisers, log p of the items, and the mean of `values` if they are given: [N] each."""
         ...
 
     def gradient(
         self, rows: LinearLogits, items: Tensor, normaliser: Tensor, upstream: Tensor, wanted: Wanted
     ) -> Gradients:
-        """The module's three formulas; None where not wanted."""
+        """Gradients of hidden states, weights and biases by the module's three formulas; None if not wanted."""
         ...
 
 
@@ -72,7 +72,7 @@ class _LogProb(torch.autograd.Function):
             return *ctx.softmax.gradient(rows, items, normaliser, upstream, wanted), None, None, None
         branch = GraphBranch(hidden.device)
         for_hidden, *_ = ctx.softmax.gradient(rows, items, normaliser, upstream, (wanted[0], False, False))
-        with branch.on_side_stream():  # the backbone goes on meanwhile
+        with branch.on_side_stream():  # the backbone's backward pass runs meanwhile
             _, *for_tables = ctx.softmax.gradient(rows, items, normaliser, upstream, (False, *wanted[1:]))
         for table, gradient in zip(ctx.tables, for_tables, strict=True):
             if gradient is not None:
@@ -88,5 +88,5 @@ def log_prob(hidden: Tensor, head: Head, items: Tensor, softmax: Softmax) -> Ten
 def log_prob_and_mean(
     hidden: Tensor, head: Head, items: Tensor, values: Logits, softmax: Softmax
 ) -> tuple[Tensor, Tensor]:
-    """The same, and Σ_a p_a value_a as a constant, in one pass."""
+    """log softmax(row)[item], and Σ_a p_a value_a as a constant, in one pass."""
     return _LogProb.apply(hidden, *head, items, values, softmax)  # type: ignore[no-untyped-call, no-any-return]

@@ -1,4 +1,4 @@
-"""Logits that are the same at every position but for a few items: of neighbours, recorded lists, popularity."""
+"""Logits that are equal at every position but for a few items: of neighbours, recorded lists, popularity."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class SparseLogits(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, V)."""
+        """(N, V): numbers of positions and items."""
         return self.rows, len(self.base)
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
+        """Logits of items start:stop: [N, stop - start]."""
         common = self.base[start:stop].expand(self.rows, -1)
         chunk = common.clone() if out is None else out.copy_(common)
         here = (self.item >= start) & (self.item < stop)
@@ -33,14 +33,14 @@ class SparseLogits(NamedTuple):
         return chunk
 
     def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]."""
+        """Logit of item items[n] at each position n: [N]."""
         logits = self.base[items].clone()
         mine = self.item == items[self.row]
         logits[self.row[mine]] = self.value[mine]
         return logits
 
     def part(self, start: int, stop: int) -> SparseLogits:
-        """Logits start:stop."""
+        """Logits of positions start:stop."""
         first, last = torch.searchsorted(self.row, torch.tensor([start, stop], device=self.row.device)).tolist()
         return SparseLogits(
             self.base, stop - start, self.row[first:last] - start, self.item[first:last], self.value[first:last]
@@ -48,7 +48,7 @@ class SparseLogits(NamedTuple):
 
     @classmethod
     def constant(cls, base: Tensor, batch: Batch) -> SparseLogits:
-        """The same logits at every position of a batch."""
+        """Equal logits at every position of a batch."""
         base = base.to(batch.row.device)
         none = torch.empty(0, dtype=torch.long, device=base.device)
         return cls(base, len(batch.scored), none, none, base.new_empty(0))

@@ -1,9 +1,9 @@
-"""All that evaluation asks of a row over the catalogue, from rows that are formed once.
+"""Statistics of logits over the catalogue for evaluation: ranks, lists, likelihood, entropy, divergences, values.
 
-The backends of `localpolicy.catalogue` answer one question per pass over V, which is right for training, where one
-or two are asked. Evaluation asks for six and more, so it takes a block of positions small enough to stay in cache,
-forms its whole rows once for each policy, reads everything off them, and goes on: memory does not grow with
-N x V, and the matrix product, which costs most, is done once.
+The backends of `localpolicy.catalogue` compute one statistic per pass over V, which is right for training, which needs
+one or two. Evaluation needs six and more, so it takes a block of positions small enough to stay in cache, forms its
+whole rows once for each policy, and reads all statistics off them: memory does not grow with N x V, and the matrix
+product, which costs most, is done once.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ Columns = dict[str, Tensor]
 
 
 class LogDistribution(NamedTuple):
-    """A block of rows as distributions."""
+    """Probabilities of a block of positions, and their logarithms."""
 
     log_p: Tensor  # [n, V]
     p: Tensor  # [n, V]
 
 
 class Scratch:
-    """Blocks that are used again: page faults of fresh ones would cost more than the arithmetic."""
+    """Reusable blocks: page faults of fresh ones would cost more than the arithmetic."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Tensor] = {}
 
     def like(self, name: str, block: Tensor) -> Tensor:
-        """Uninitialised numbers in the shape of `block`."""
+        """Uninitialised tensor in the shape of `block`."""
         return self.block(name, block.shape[0], block.shape[1], block)
 
     def block(self, name: str, rows: int, columns: int, like: Tensor) -> Tensor:
-        """Uninitialised [rows, columns]."""
+        """Uninitialised tensor of shape [rows, columns]."""
         kept = self.kept.get(name)
         if kept is None or kept.numel() < rows * columns or (kept.dtype, kept.device) != (like.dtype, like.device):
             self.kept[name] = kept = like.new_empty(rows * columns)
         return kept[: rows * columns].view(rows, columns)
 
     def dot(self, left: Tensor, right: Tensor) -> Tensor:
-        """Σ_a left_a right_a, row by row."""
+        """Σ_a left_a right_a of each row."""
         return torch.mul(left, right, out=self.like("product", left)).sum(1)
 
 
 def rank(scores: Tensor, bounds: tuple[Tensor, Tensor], scratch: Scratch) -> tuple[Tensor, Tensor]:
-    """1 + items strictly above + half of the others tied; and how many others tie. `bounds` [n]: see `ties`."""
+    """1 + items strictly above + half of the others tied; and the number of others tied. `bounds` [n]: see `ties`."""
     low, high = bounds
     block = scratch.like("product", scores)
     above = torch.gt(scores, high[:, None], out=block).sum(1)
@@ -64,7 +64,7 @@ def rank(scores: Tensor, bounds: tuple[Tensor, Tensor], scratch: Scratch) -> tup
 
 
 def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -> LogDistribution:
-    """log softmax and softmax, with one exponential per number. `scores` becomes the former."""
+    """log softmax and softmax, with one exponential per number. `scores` becomes the log softmax."""
     log_p = scores.sub_(largest[:, None])
     p = torch.exp(log_p, out=scratch.like(f"p:{name}", scores))
     total = p.sum(1, keepdim=True)
@@ -100,7 +100,7 @@ def catalogue_statistics(
     floor: bool = True,
     scratch: Scratch | None = None,
 ) -> Columns:
-    """One column per question, [N] each (`lists` [N, K]).
+    """Statistics of logits as named columns, [N] each (`lists` [N, K]).
 
     rank, tied, logp, entropy    of the policy: its rank of the item, and how many others tie with it (see `ties`)
     top, lists                   its first item, and its K best
@@ -145,7 +145,7 @@ def _pairs_in(pairs: tuple[Tensor, Tensor] | None, start: int, stop: int) -> tup
 
 
 class BlockRequest(NamedTuple):
-    """What `catalogue_statistics` asks of one block."""
+    """Arguments of `catalogue_statistics` for one block."""
 
     rows: Logits
     items: Tensor
@@ -217,5 +217,5 @@ def _at(formed: Tensor, items: Tensor) -> Tensor:
 
 
 def pairs_of(names: Sequence[str]) -> list[str]:
-    """The names under which `catalogue_statistics` gives the divergence between references."""
+    """Names under which `catalogue_statistics` returns the divergences between references."""
     return [f"{p}|{q}" for p, q in combinations(names, 2)]

@@ -18,7 +18,7 @@ BLOCK = 4096
 
 @triton.jit
 def _one_less_exp(x):
-    """1 - e^x for x <= 0; by its series where the difference would cancel."""
+    """1 - e^x for x <= 0, by its series near 0, where the difference would cancel."""
     series = -x * (1.0 + x / 2 * (1.0 + x / 3 * (1.0 + x / 4)))
     return tl.where(x > -0.1, series, 1.0 - tl.exp(x))
 
@@ -59,7 +59,7 @@ def update_(
     epsilon: float,
     decay: float,
 ) -> None:
-    """One step of AdamW where the numbers lie. `step` counts this one already; it and `rate` are read on the device."""
+    """Take one step of AdamW in place. `step` counts this one already; it and `rate` are read on the device."""
     size = parameter.numel()
     _update[(triton.cdiv(size, BLOCK),)](
         parameter, gradient.contiguous(), first, second, step, rate, size, *betas,

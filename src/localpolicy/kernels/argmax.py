@@ -1,7 +1,7 @@
 """max_a row_a and the first item that has it.
 
 A tile gives one maximum for each position, so that it costs an addition and a comparison an element. Which tile had the
-largest is kept; its items are scored again, at the end, to find which of them it is.
+largest is kept; at the end its items are scored again to find the item.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _combine(
 
 
 def argmax(rows: LinearLogits, *, precision: str = "tf32") -> tuple[Tensor, Tensor]:
-    """max_a row_a [N], and its first item [N]."""
+    """(max_a row_a, the first item that has it): [N] each."""
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)
     best = hidden.new_empty((n,), dtype=torch.float32)

@@ -1,8 +1,8 @@
 """Causal attention over short histories, on flat tokens: one program per sequence and head.
 
 A padded block would hold three times as many tokens as there are, and attention over it takes a dozen launches; here a
-sequence's probabilities fit into registers, so both directions are one kernel each. Backward forms the
-probabilities again, and drops the same ones: what is dropped follows from a seed that forward drew.
+sequence's probabilities fit into registers, so both directions are one kernel each. Backward computes the probabilities
+again and repeats the dropout: its mask follows from a seed that forward drew.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLUMNS = 64  # of a head at a time: 128 of queries, keys and values together wo
 
 @triton.jit
 def _place(token, inside, head, start, ROW: tl.constexpr, WIDTH: tl.constexpr, DC: tl.constexpr):
-    """Where DC columns of a head lie in rows of ROW numbers, and which of them are there: [TP, DC] each."""
+    """Offsets of DC columns of a head in rows of ROW numbers, and a mask of those that exist: [TP, DC] each."""
     d = start + tl.arange(0, DC)
     return token[:, None] * ROW + head * WIDTH + d[None], inside[:, None] & (d < WIDTH)[None]
 
@@ -143,8 +143,8 @@ def short_attention(
 ) -> Tensor:
     """softmax(q kᵀ / √d) v within each sequence, causal: [M, 3D] -> [M, D].
 
-    Sequence r holds the tokens first[r] … stop[r] - 1, at most `columns`; every token belongs to one. What is dropped
-    follows from `seed` [1], which is read on the device, and from the `site`, which tells places apart that share it.
+    Sequence r holds the tokens first[r] … stop[r] - 1, at most `columns`; every token belongs to one. The dropout mask
+    follows from `seed` [1], which is read on the device, and from `site`, the number of the layer that uses it.
     """
     how = (columns, heads, site, dropout)
     return _ShortAttention.apply(qkv, first, stop, seed, how)  # type: ignore[no-any-return]

@@ -1,6 +1,6 @@
-"""Cutting a batch of fixed size in one kernel, where `Planner.cut` would launch thirty.
+"""Batches of a fixed size, cut in one kernel where `Planner.cut` would launch thirty.
 
-A program makes a few tokens. It walks over the sequences' widths to find which one each token belongs to.
+A program makes a few tokens. It walks over the sequences' widths to find the sequence of each token.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def _cut(
 def cut(
     sequences: Tensor, offsets: Tensor, arrays: dict[str, Tensor], tokens: int, *, length: int, spare: int
 ) -> dict[str, Tensor]:
-    """Every column of a batch's tokens, and `real`: which are not filler.
+    """Cut every column of a batch's tokens, and `real`, a mask of the tokens that are not filler.
 
-    `first` and `stop` tell of each row where its tokens lie; the last `spare` rows are the filler's.
+    Row r has the tokens first[r] … stop[r] - 1; the last `spare` rows hold the filler.
     """
     device = sequences.device
     names = ("row", "column", "previous_item", "previous_event", "item", "event", "history")

@@ -1,6 +1,6 @@
-"""Σ_a [p softplus(d) + q softplus(-d)] and -Σ_a p d with d = log q - log p: what JS and KL are made of.
+"""Σ_a [p softplus(d) + q softplus(-d)] and -Σ_a p d with d = log q - log p: the sums behind JS and KL.
 
-Both distributions' tiles are formed side by side; their normalisers are known.
+Both distributions' tiles are formed together; their normalisers are known.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _sums(
 def divergence_sums(
     p: LinearLogits, q: LinearLogits, normal_p: Tensor, normal_q: Tensor, *, precision: str = "tf32x3"
 ) -> tuple[Tensor, Tensor]:
-    """Σ_a [p softplus(d) + q softplus(-d)], and -Σ_a p d, given the logarithms of both normalisers: [N] each."""
+    """Σ_a [p softplus(d) + q softplus(-d)] and -Σ_a p d, given the logarithms of both normalisers: [N] each."""
     (n, width_p), v, width_q = p.hidden.shape, len(p.head.weight), q.hidden.shape[1]
     shape = tile(VALUED, max(width_p, width_q), p.hidden, precision)
     blocks = triton.cdiv(n, shape.positions)

@@ -1,6 +1,6 @@
-"""Entering a step into the epoch's log in one kernel, where plain operations would launch twenty.
+"""One step's losses and weights, added to the epoch's log in one kernel where plain operations would launch twenty.
 
-One program does it all, in order, in float64: equal steps give equal sums.
+One program does all of it, in order, in float64: equal steps give equal sums.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def enter(
     low: float,
     high: float,
 ) -> None:
-    """Add the losses to `sums`, in their order, and what is asked of the weights to `moments` and `histogram`.
+    """Add the losses to `sums`, in their order, and statistics of the weights to `moments` and `histogram`.
 
     Positions that are not `counted` add nothing.
     """

@@ -1,4 +1,4 @@
-"""Row n at its item, hidden_n · weight[item_n] + bias[item_n], in one kernel; its gradients in another."""
+"""hidden_n · weight[item_n] + bias[item_n] of every position n in one kernel; the gradients in another."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_logits(rows: LinearLogits, items: Tensor) -> Tensor:
-    """[N] in float32, with gradients; the head keeps its precision, whatever that of the hidden states."""
+    """Logit of each position's item, with gradients: [N] in float32. The head keeps its own precision."""
     weight, bias = rows.head
     return _Gather.apply(rows.hidden, weight.contiguous(), bias, items)  # type: ignore[no-any-return]

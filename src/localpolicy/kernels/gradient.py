@@ -1,10 +1,10 @@
-"""The gradient of Σ_n upstream_n · log softmax(row_n)[item_n] in weights, biases and hidden states.
+"""Gradient of Σ_n upstream_n · log softmax(row_n)[item_n] in weights, biases and hidden states.
 
     weights  Σ_n upstream_n (onehot_n - p_n) hidden_n
     hidden   upstream_n (weight[item_n] - Σ_a p_a weight_a)
 
 `_pull` forms -Σ_n upstream_n p_n hidden_n tile by tile: a program owns a few items and walks over all positions.
-`_take` adds each position's own item, and gives the hidden states theirs.
+`_take` adds each position's own item, and computes the gradient of the hidden states.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def head_gradient(
     wants_bias: bool = True,
     precision: str = "tf32",
 ) -> tuple[Tensor | None, Tensor | None]:
-    """-Σ_n upstream_n p_n hidden_n [V, D] and -Σ_n upstream_n p_n [V] in float32; None where not wanted.
+    """-Σ_n upstream_n p_n hidden_n [V, D] and -Σ_n upstream_n p_n [V] in float32; None if not wanted.
 
     `closed` [N, C]: items whose p is 0 at a position.
     """
@@ -144,10 +144,10 @@ def taken_gradient(
     *,
     here: Tensor | None = None,
 ) -> Tensor | None:
-    """Add each position's own item to the gradients of weights and biases; give that of the hidden states [N, D].
+    """Add each position's own item to the gradients of weights and biases; return that of the hidden states [N, D].
 
-    `forward` is the pass over these rows. Where they are a part of the catalogue, `here` tells which positions have
-    their item in it, and `normaliser` is that of the whole.
+    `forward` holds the sums of the forward pass over these rows. If these rows are a part of the catalogue, `here` is a
+    mask of the positions with their item in it, and `normaliser` is that of the whole catalogue.
     """
     hidden, weight, _ = operands(rows)
     n, width = hidden.shape

@@ -1,5 +1,5 @@
-"""All that evaluation asks of one policy, in one pass over the catalogue: how many items score above the taken one and
-how many tie with it, the best item, log Σ e^x, and Σ p·x for the entropy.
+"""Ranks and distributions in one pass over the catalogue: numbers of items above the taken one and tied with it, the
+best item, log Σ e^x, and Σ p·x for the entropy.
 
 An item's own score may be rounded otherwise than those of its tile: scores within the bounds that the caller gives tie.
 The taken item itself is known by its index, and counts neither above nor among the tied.
@@ -22,7 +22,7 @@ NO_ITEM = tl.constexpr(2147483647)
 
 
 class Ranked(NamedTuple):
-    """[N] each; what was not asked for is None."""
+    """Result of `ranked`, [N] each; None for a field that was not requested."""
 
     above: Tensor  # other items that score above
     tied: Tensor  # other items that score the same
@@ -121,12 +121,12 @@ def _shape(rows: LinearLogits, precision: str) -> Tile:
 
 
 def _depth(width: int) -> int:
-    """At least 32: a product of depth 16 is rounded in one way in `_own` and in another in `_walk`."""
+    """Padded depth of a product, at least 32: one of depth 16 is rounded differently in `_own` and in `_walk`."""
     return max(32, padded(width))
 
 
 def scores_at(rows: LinearLogits, items: Tensor, *, precision: str = "tf32x3") -> Tensor:
-    """Row n at its item, as the tiles compute it: [N]."""
+    """Logit of each position's item, rounded as in the tiles: [N]."""
     hidden, weight, bias = operands(rows)
     n, width = hidden.shape
     shape = _shape(rows, precision)
@@ -147,7 +147,7 @@ def ranked(
     everything: bool = False,
     precision: str = "tf32x3",
 ) -> Ranked:
-    """Count of other items above and within `bounds` (low, high) [N]; with `everything` also the rest of `Ranked`.
+    """Count the other items above and within `bounds` (low, high) [N]; with `everything` fill all of `Ranked`.
 
     An item below 0 is not among these rows.
     """

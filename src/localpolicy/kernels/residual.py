@@ -1,7 +1,7 @@
 """h + dropout(x) and its layer norm in one kernel, and the gradients of both in another; column sums for biases.
 
 At the sizes of this field a step is bound by the number of its kernels, and these steps of a block are a third of them.
-What is dropped follows from a seed that the caller drew and from a place of its own in the network: backward drops the
+The dropout mask follows from a seed that the caller drew and from the layer's number in the network: backward drops the
 same numbers again.
 """
 
@@ -24,7 +24,7 @@ EPSILON = tl.constexpr(1e-5)  # as nn.LayerNorm has it
 
 @triton.jit
 def _kept(seed, site, at, RATE: tl.constexpr):
-    """1 / (1 - rate), or 0 where a number is dropped."""
+    """1 / (1 - rate), or 0 at a dropped number."""
     return tl.where(tl.rand(tl.load(seed) + site, at) >= RATE, 1.0 / (1.0 - RATE), 0.0)
 
 
@@ -178,8 +178,8 @@ class _AddAndNorm(torch.autograd.Function):
 def add_and_norm(
     hidden: Tensor | None, branch: Tensor, norm: nn.LayerNorm, *, seed: Tensor, site: int, dropout: float
 ) -> tuple[Tensor, Tensor]:
-    """s = hidden + dropout(branch), and norm(s): [M, D] each. Without `hidden` nothing is added.
+    """s = hidden + dropout(branch), and norm(s): [M, D] each; s = dropout(branch) without `hidden`.
 
-    `site` tells the places apart that share a seed; steps of one run never share one.
+    `site` is the number of the layer, since layers of a step share a seed; steps of one run never share one.
     """
     return _AddAndNorm.apply(hidden, branch, norm.weight, norm.bias, seed, (site, dropout))  # type: ignore[no-any-return]

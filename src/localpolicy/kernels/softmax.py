@@ -157,9 +157,10 @@ def softmax_sums(
     closed: Tensor | None = None,
     precision: str = "tf32",
 ) -> SoftmaxSums:
-    """One pass. `own_values`: the scores stand for the values; `items`: log p of each position's item, too.
+    """Sums of the softmax in one pass: the normaliser, and the means and log p that are requested.
 
-    `closed` [N, C] are items that are left out of a position's sums; -1 is none.
+    `own_values`: the logits are the values; `items`: log p of each position's item, too. `closed` [N, C] are items that
+    are left out of a position's sums; -1 is none.
     """
     hidden, weight, bias = operands(rows)
     (n, width), v = hidden.shape, len(weight)

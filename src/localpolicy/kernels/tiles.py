@@ -1,4 +1,4 @@
-"""How large a tile is, and how many programs share a catalogue. Chosen by measurement (docs/results/kernels.md)."""
+"""Shapes of tiles, and numbers of programs that share a catalogue, chosen by measurement (docs/results/kernels.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tile(NamedTuple):
 
     @property
     def launch(self) -> dict[str, int]:
-        """What a launch takes beside its arguments."""
+        """Options of a launch: warps and pipeline stages."""
         return {"num_warps": self.warps, "num_stages": self.stages}
 
 
@@ -73,19 +73,19 @@ EXACT = Tile(64, 32, 4, 2)
 
 
 def operands(rows: LinearLogits) -> tuple[Tensor, Tensor, Tensor]:
-    """Hidden states, weights in their type, and biases (or anything, where there are none)."""
+    """Hidden states, weights in their type, and biases (a placeholder if the head has none)."""
     hidden = rows.hidden.contiguous()
     weight = as_type(rows.head.weight, hidden.dtype).contiguous()
     return hidden, weight, hidden if rows.head.bias is None else rows.head.bias.contiguous()
 
 
 def padded(width: int) -> int:
-    """The power of two that a tile's width is."""
+    """Smallest power of two that holds `width`, and that a tile can have."""
     return int(max(16, triton.next_power_of_2(width)))
 
 
 def tile(table: dict[int, dict[int, Tile]], width: int, like: Tensor, precision: str) -> Tile:
-    """The tile for inputs of this width and type."""
+    """Tile for inputs of this width and type."""
     if precision == "tf32x3" and like.dtype == torch.float32:
         return EXACT  # both halves of every number lie in shared memory
     shape = table[16 if like.dtype.itemsize == 2 else 32][max(32, padded(width))]
@@ -94,7 +94,7 @@ def tile(table: dict[int, dict[int, Tile]], width: int, like: Tensor, precision:
 
 @cache
 def shared_memory(device: torch.device) -> int:
-    """Bytes that one program may have. The interpreter has no limit."""
+    """Shared memory of one program, in bytes; unlimited in the interpreter."""
     if device.type != "cuda":
         return ROOMY
     return int(getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 0))
@@ -102,14 +102,14 @@ def shared_memory(device: torch.device) -> int:
 
 @cache
 def processors(device: torch.device) -> int:
-    """Streaming multiprocessors; the interpreter has a few, so that splits are tested."""
+    """Number of streaming multiprocessors; a few in the interpreter, so that splits are tested."""
     return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 6
 
 
 def splits(work: int, other: int, step: int, device: torch.device, *, waves: int = 2, most: int = 0) -> tuple[int, int]:
-    """Into how many parts `work` is cut so that, times `other` programs, the device is full; and the size of a part.
+    """Number and size of the parts of `work` that fill the device, if `other` programs work on each part.
 
-    A part is a whole number of steps. Where parts stay long, a processor has up to `most` programs instead of `waves`:
+    A part is a whole number of steps. If parts stay long, a processor has up to `most` programs instead of `waves`:
     they wait for different things.
     """
     steps = triton.cdiv(work, step)
