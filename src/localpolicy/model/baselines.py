@@ -1,6 +1,6 @@
 """Simple baselines, which published work shows beating learned policies: popularity, item-kNN, ALS and others.
 
-They are measured as policies are, can be saved (`runs.baselines`) and served, and need no settings.
+They are evaluated like policies, can be saved (`runs.baselines`) and served, and need no settings.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class LastItem:
 
     @classmethod
     def fit(cls, data: Prepared) -> LastItem:
-        """Only popularity is learned."""
+        """Count popularity in the training split: nothing else is learned."""
         origin = Origin("last item", data.kind, data.events, None)
         return cls(popularity(data), events_but(data, NO_ANSWER), origin, data.catalogue)
 
     def logits(self, batch: Batch) -> Logits:
-        """One exception per row."""
+        """log[(1 - ε) 1[last item] + ε popularity] at the batch's positions."""
         row, item, _ = recent(batch, self.codes, depth=1)
         share = self.share.to(row.device)
         whole = torch.ones(len(row), device=row.device)
@@ -61,7 +61,7 @@ class LastItem:
 
 @dataclass(frozen=True)
 class ItemNeighbours:
-    """Neighbours of what was answered lately."""
+    """Item-kNN: items similar to those that the user answered lately."""
 
     similar: sparse.csr_matrix  # [V, V]
     share: Tensor  # [V] popularity, for items without a neighbour
@@ -74,7 +74,7 @@ class ItemNeighbours:
 
     @classmethod
     def fit(cls, data: Prepared, *, neighbours: int = 100) -> ItemNeighbours:
-        """Count which items share sequences of the training split."""
+        """Count the items that share sequences of the training split."""
         codes = events_but(data, NO_ANSWER)
         return cls(
             similar=similarity(memberships(data, codes), neighbours=neighbours),
@@ -85,7 +85,7 @@ class ItemNeighbours:
         )
 
     def logits(self, batch: Batch) -> Logits:
-        """Exceptions for the neighbours of what was answered."""
+        """log[(1 - ε) share of similarity to recent answers + ε popularity] at the batch's positions."""
         row, item, lag = (part.cpu().numpy() for part in recent(batch, self.codes, self.depth))
         shape = (len(batch.scored), len(self.share))
         history = sparse.csr_matrix((self.decay**lag, (row, item)), shape=shape)
@@ -120,11 +120,11 @@ BASELINES: dict[str, Callable[[Prepared], Deployable]] = {name: kind.fit for nam
 
 
 def why_not(name: str, data: Prepared) -> str | None:
-    """Why a baseline would say nothing of its own of such a log; None where it does."""
+    """Reason why a baseline cannot be fitted to this log, or only repeats popularity; None if it can be."""
     kind = KINDS[name]
     return kind.lacks(data) if issubclass(kind, ItemOrder) else None
 
 
 def simple_baselines(data: Prepared) -> dict[str, Callable[[Prepared], Deployable]]:
-    """Those that say something of their own of this log."""
+    """Baselines that this log supports, by name, each with the function that fits it."""
     return {name: fit for name, fit in BASELINES.items() if why_not(name, data) is None}

@@ -1,9 +1,9 @@
-"""An older policy over a newer catalogue: items it never saw have probability 0, and are left out of its histories.
+"""Policies read through another catalogue: items they never saw have probability 0 and are left out of histories.
 
-That is what such a policy does when it serves: it shows what it knows, and `Policy.batch` skips unknown items of a
-history. So its rows over the newer catalogue are its own rows, put in the newer order, with -inf at items that came
-later; and its hidden state after an unknown item is that before it. Where a window is cut off and begins with unknown
-items, the known ones before the window are out of sight, and the context counts as empty.
+So does such a policy when it serves: it shows items it knows, and `Policy.batch` skips unknown items of a history. Its
+logits over the newer catalogue are its own, in the newer order, with -inf at items that came later; and its hidden
+state after an unknown item is the one before it. If a window is cut off and begins with unknown items, the known ones
+before the window are out of sight, and the context counts as empty.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from localpolicy.types import START, Batch
 
 
 def match_items(newer: pa.Table, older: pa.Table) -> np.ndarray:
-    """For each item of the newer catalogue, its index in the older one, or -1: matched by id, in any order."""
+    """Index in the older catalogue of each item of the newer one, or -1: matched by id, in any order."""
     ids, known = newer["item_id"].combine_chunks(), older["item_id"].combine_chunks()
     if ids.type != known.type:
         try:
@@ -39,9 +39,9 @@ def match_items(newer: pa.Table, older: pa.Table) -> np.ndarray:
 
 
 class RemappedLoggingPolicy(Policy):
-    """μ̂'s rows over `items`, of which `policy` knows some; its own network is read as it is.
+    """Logits of μ̂ over the catalogue `items`, some of which `policy` knows; its network is read as it is.
 
-    `absent` is what it has at the others. A divergence needs a finite number there: 0 · ∞ would be NaN.
+    `absent` is the logit of the other items. A divergence needs a finite number there: 0 · ∞ would be NaN.
     """
 
     def __init__(self, policy: Policy, items: pa.Table, *, absent: float = -torch.inf) -> None:
@@ -71,8 +71,9 @@ class RemappedLoggingPolicy(Policy):
 
 
 def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
-    """The batch without tokens whose item is unknown, in the older catalogue's indices; and for each token of the old
-    batch [M] the token of the new one that stands for its context.
+    """The batch without unknown items, in the older catalogue's indices; and new token indices by old ones.
+
+    The second result [M] has, for each token of the old batch, the token of the new one with its context.
     """
     first = batch.column == 0
     begins = batch.previous_item == START
@@ -108,18 +109,18 @@ def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
 
 @dataclass(frozen=True)
 class Extended:
-    """Rows over V items, of which `place` [V] says where the policy's own rows have them; -1: nowhere."""
+    """Logits over V items, mapped from a policy's own by `older_index` [V]; -1 for items that it lacks."""
 
     rows: Logits
     older_index: Tensor
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, V)."""
+        """(N, V): numbers of positions and items."""
         return self.rows.shape[0], len(self.older_index)
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
+        """Logits of items start:stop: [N, stop - start]."""
         own = self.rows.chunk(0, self.rows.shape[1])
         positions = self.older_index[start:stop]
         chunk = own.index_select(1, positions.clamp(min=0))
@@ -127,16 +128,16 @@ class Extended:
         return chunk if out is None else out.copy_(chunk)
 
     def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]."""
+        """Logit of item items[n] at each position n: [N]."""
         return self.chunk(0, len(self.older_index)).gather(1, items[:, None]).squeeze(1)
 
     def part(self, start: int, stop: int) -> Extended:
-        """Rows start:stop."""
+        """Logits of positions start:stop."""
         return Extended(part_of(self.rows, start, stop), self.older_index)
 
 
 class RemappedPolicy:
-    """A policy as it would serve the people of another log."""
+    """A policy for the people, items and events of another log."""
 
     def __init__(self, policy: Deployable, data: Prepared) -> None:
         self.policy = policy
@@ -151,11 +152,11 @@ class RemappedPolicy:
 
     @property
     def unknown(self) -> np.ndarray:
-        """[V] whether the policy has never met an item."""
+        """Mask of the items that the policy has never met: [V]."""
         return np.asarray((self.older_index < 0).cpu().numpy())
 
     def logits(self, batch: Batch) -> Logits:
-        """The policy's own rows, in the other log's order."""
+        """The policy's own logits, in the other log's order."""
         batch = replace(batch, previous_event=self.event[batch.previous_event])
         known, stands_for = known_history(batch, self.older_index)
         tokens = batch.scored if batch.context is None else batch.context[batch.scored]
@@ -163,19 +164,19 @@ class RemappedPolicy:
 
 
 def remap(policy: Deployable, data: Prepared) -> Deployable:
-    """The policy itself where it knows just these items and events, else as it would serve these people."""
+    """The policy for another log: itself if it knows just the log's items and events, else mapped to them."""
     same_items = policy.items["item_id"].equals(data.catalogue["item_id"])
     return policy if same_items and list(policy.origin.events) == data.events else RemappedPolicy(policy, data)
 
 
 def context_length(policy: Deployable) -> int:
-    """The longest context this policy reads, in actions."""
+    """Length of the longest context that this policy reads, in actions."""
     inner = getattr(policy, "policy", policy)  # one that is read through another's catalogue
     return inner.network.length if isinstance(inner, Policy) else LONGEST
 
 
 def device_of(*policies: Deployable) -> torch.device:
-    """Where the first network among these wants its batches; what has no network follows."""
+    """Device of the first network among these policies; the CPU if none has a network."""
     inner = (getattr(policy, "policy", policy) for policy in policies)  # one that is read through another's catalogue
     devices = (policy.network.embedding.device for policy in inner if isinstance(policy, Policy))
     return next(devices, torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""The network's shape."""
+"""Settings of the network: backbone, sizes, heads, and columns of the item table."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pydantic import Field
 
 from localpolicy.settings import AUTO, OrAuto, Settings
 
-# Settings that say what is read of the item table, and how: no weight's shape depends on them.
+# Settings of how the item table is read: no weight's shape depends on them.
 OF_ITEM_TABLE = ("features", "shuffle_features", "id_dropout", "new_items")
 
 
 class ModelConfig(Settings):
-    """The network's shape."""
+    """Settings of the network, the group `model` of a configuration."""
 
     backbone: str = Field(
         "sasrec",
@@ -30,26 +30,26 @@ class ModelConfig(Settings):
         True, description="heads share the item embeddings: the policy's as they are, the others' through a projection"
     )
     event_embeddings: bool | None = Field(
-        None, description="feed each past item's event to the backbone (default: where events differ in reward, so "
-        "that they say what came of it)"
+        None, description="feed each past item's event to the backbone (default: if events differ in reward, so that "
+        "they tell the user's response)"
     )  # fmt: skip
     features: OrAuto[list[str]] = Field(
-        AUTO, description="columns of the item table that an item's row is made of, beside what is its own; auto: "
-        "those that tell something of what follows what, of how often items are taken or of what they earn"
+        AUTO, description="columns of the item table that an item's embedding is made of, plus a part of its own; "
+        "auto: those that predict co-occurrence, popularity or reward"
     )  # fmt: skip
     shuffle_features: int | None = Field(
-        None, ge=0, description="a seed by which rows of the item table are dealt out anew among the items: a control "
-        "for what the same columns bring where they tell nothing; null: as they are"
+        None, ge=0, description="seed of a permutation of the item table's rows among the items: a control, which "
+        "shows what columns without information bring; null: not permuted"
     )  # fmt: skip
     id_dropout: float = Field(
-        0.1, ge=0, lt=1, description="share of the items that are their features alone in a step, where there are any"
+        0.1, ge=0, lt=1, description="share of the items that a step embeds by their features alone, if there are any"
     )
     new_items: float = Field(
-        1.0, gt=0, description="most that items without events may hold together in any context, relative to the "
-        "others, where an item table says what they are like; a bound that holds in served propensities too"
+        1.0, gt=0, description="largest probability of all items without events together in any context, relative to "
+        "the others, if an item table describes them; the bound holds for served propensities too"
     )  # fmt: skip
 
     def settled(self) -> ModelConfig:
-        """Without `auto`, where no log decides."""
+        """The settings with every `auto` at its fixed default, for a network that no log configures."""
         plain = {"width": 128, "blocks": 1, "dropout": 0.1, "features": []}
         return self.model_copy(update={name: value for name, value in plain.items() if getattr(self, name) == AUTO})

@@ -1,4 +1,4 @@
-"""What baselines count: answers of items, of sequences, and of what was answered before a position."""
+"""Counts for the simple baselines: answers per item, per sequence, and before each position."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LONGEST = 100  # most recent answers of a sequence that count: pairs grow with t
 
 
 def events_but(data: Prepared, *left_out: str) -> list[int]:
-    """Codes of the events: without NO_ANSWER those that say someone wanted an item, without CONTEXT those chosen."""
+    """Codes of all events but those left out: NO_ANSWER leaves the wanted ones, CONTEXT those of shown items."""
     return [code for code, name in enumerate(data.events) if name not in left_out]
 
 
 def popularity(data: Prepared, *, shown: bool = False) -> Tensor:
-    """(answers + ½) / Σ (answers + ½), over the training split: [V]; of all that was `shown`, answered or not."""
+    """(answers + ½) / Σ (answers + ½), over the training split: [V]. With `shown`, counts of all shown items."""
     train = data["train"].arrays
     wanted = np.isin(train["event"], events_but(data, CONTEXT, *([] if shown else [NO_ANSWER])))
     counts = np.bincount(train["item"][wanted], minlength=data.n_items) + SMOOTHING
@@ -28,9 +28,9 @@ def popularity(data: Prepared, *, shown: bool = False) -> Tensor:
 
 
 def recent(batch: Batch, codes: list[int], depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(position, item, lag) of what was answered just before each position; lag 0 is the latest, lags below `depth`.
+    """(position, item, lag) of the answers just before each position; lag 0 is the latest, lags below `depth`.
 
-    Only steps of the window are seen, as a policy would; items that were shown in vain are passed over.
+    Only steps of the window are seen, as by a policy; items that were shown in vain are passed over.
     """
     wanted = torch.isin(batch.previous_event, torch.tensor(codes, device=batch.row.device))
     wanted &= batch.previous_item >= 0
@@ -52,7 +52,7 @@ def recent(batch: Batch, codes: list[int], depth: int) -> tuple[Tensor, Tensor, 
 
 
 def memberships(data: Prepared, codes: list[int]) -> sparse.csr_matrix:
-    """Which of the training sequences hold which items: [S, V] of zeros and ones."""
+    """Indicator matrix of the items in each training sequence: [S, V] of zeros and ones."""
     train = data["train"]
     lengths = np.diff(train.offsets)
     sequence = np.repeat(np.arange(len(train)), lengths)

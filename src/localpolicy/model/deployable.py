@@ -1,4 +1,4 @@
-"""What recommends, whatever it is made of: a policy, a baseline, a file of lists."""
+"""Interface of everything that recommends: a policy, a baseline, a file of lists."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from localpolicy.types import Batch
 
 
 class Origin(NamedTuple):
-    """What a policy was made from; recorded with every metric of it."""
+    """Objective, log and events that a policy was made from; recorded with every metric of it."""
 
     objective: str
-    kind: str  # of its log: 'interactions' or 'impressions'
+    kind: str  # kind of its log: 'interactions' or 'impressions'
     events: list[str]  # event names by code
-    estimates_logging: str | None  # the head that estimates μ, where there is one: 'policy' or 'logging'
+    estimates_logging: str | None  # head that estimates μ: 'policy', 'logging' or none
 
 
 class Deployable(Protocol):
-    """Rows over a catalogue that knows its items, and which events its histories hold: a policy, or a baseline."""
+    """Source of logits over a catalogue, which knows its items and events: a policy, or a baseline."""
 
     @property
     def items(self) -> pa.Table:
-        """index, item_id, count."""
+        """Item table of the catalogue: index, item_id, count."""
         ...
 
     @property
     def origin(self) -> Origin:
-        """What it was made from."""
+        """Objective, log and events that this was made from."""
         ...
 
     def logits(self, batch: Batch) -> Logits:

@@ -1,8 +1,8 @@
-"""A divergence budget instead of a β: the largest tilt that stays within KL or JS of the run's own μ̂.
+"""Divergence budget instead of a β: the largest tilt that stays within KL or JS of the run's own μ̂.
 
-Along π_β ∝ μ̂ exp(Q/β) both divergences rise with 1/β, so bisection finds the β that meets a budget. For KL the tilt
-is the optimal policy within the budget; for JS it is the best of this family. Where the tilt is capped they rise until
-most of what is good is at the cap, so the search goes outwards from μ̂.
+Along π_β ∝ μ̂ exp(Q/β) both divergences rise with 1/β, so bisection finds the β that meets a budget. For KL the tilt is
+the optimal policy within the budget; for JS it is the best of this family. If the tilt is capped, they rise until most
+of the good items are at the cap, so the search goes outwards from μ̂.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from localpolicy.errors import ConfigError
 from localpolicy.model.policy import Policy
 
 LOWEST, HIGHEST = 1e-6, 1e6
-EDGES = 25  # where log β is looked at first
+EDGES = 25  # values of log β that are tried first
 STEPS = 36  # halvings of log β in between: to 1e-11
 
 
@@ -42,7 +42,7 @@ def beta_within(
 ) -> Tilt:
     """The smallest β whose divergence from the policy's own μ̂ is within the budget, on held-out contexts.
 
-    `floor` is the same divergence between two estimates of μ: a budget below it means nothing, and is refused.
+    `floor` is the same divergence between two estimates of μ: ConfigError for a budget below it, which would be noise.
     """
     if (max_kl is None) == (max_js is None):
         raise ConfigError("give exactly one of max_kl and max_js.")
@@ -83,7 +83,7 @@ def beta_within(
 
 
 def _contexts(policy: Policy, windows: Windows, count: int) -> torch.Tensor:
-    """Hidden states of the first `count` positions."""
+    """Hidden states of the first `count` positions: [count, D]."""
     hidden, total = [], 0
     for batch in windows.in_order(256):
         hidden.append(policy.network.hidden_without_dropout(batch)[batch.scored])

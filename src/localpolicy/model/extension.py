@@ -1,8 +1,8 @@
-"""A policy over more items, without training: old items keep their rows, new ones are mixtures of those like them.
+"""New items for a policy without training: old items keep their rows, new ones are mixtures of similar ones.
 
-See `data.neighbours` for what a new item may hold: together they have at most `model.new_items` times the mass of the
-others, in every context. That holds for a trained policy, for μ̂ and for a tilt by a critic. Where a tilt is capped, the
-cap of its neighbours does not bind a new item, so that it may exceed the bound by what the cap took from these.
+Together new items have at most `model.new_items` times the mass of the others, in every context (see
+`data.neighbours`). That holds for a trained policy, for μ̂ and for a tilt by a critic. If a tilt is capped, the cap of
+its neighbours does not bind a new item, so that it may exceed the bound by what the cap took from these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from localpolicy.model.towers import Towers
 
 
 class Extension:
-    """New items for the catalogue `items` of a policy whose network is `network`."""
+    """Extension of a policy with the catalogue `items` and this network by the new items of a table."""
 
     def __init__(self, items: pa.Table, network: Network | Towers, given: Any) -> None:
         kinds, names = kinds_of(items), [name for name in network.config.features if name in kinds_of(items)]
@@ -64,7 +64,7 @@ class Extension:
         self.ceilings = ceilings(self.made, len(items), bound=network.config.new_items)
 
     def state(self, network: Network | Towers, learnt: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The network's weights with the new items' rows; `learnt` is what was saved beside them of features."""
+        """Weights of the extended network; `learnt` holds the saved weights of features."""
         state = dict(network.state_dict())
         critics = [f"critics.{number}." for number in range(len(network.towers) - 1)]
         prefixes = [""] if isinstance(network, Network) else ["logging.", *critics]
@@ -86,7 +86,7 @@ class Extension:
         return state
 
     def described(self, made: Mapping[str, Any]) -> dict[str, Any]:
-        """What `describe` says of the extended network."""
+        """Description of the extended network, for `build`."""
         wider = {**made, "items": len(self.items)}
         if "critics" in made:
             wider["critics"] = [{**critic, "items": len(self.items)} for critic in made["critics"]]
@@ -94,7 +94,7 @@ class Extension:
 
 
 def _appended(items: pa.Table, new: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
-    """The catalogue with the new items after the old ones: they have no events."""
+    """The catalogue with the new items after the old ones, without events."""
     columns = {
         "index": pa.array(np.arange(len(items), len(items) + len(new)), items.schema.field("index").type),
         "item_id": new["item_id"].combine_chunks().cast(items.schema.field("item_id").type),

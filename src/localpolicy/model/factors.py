@@ -1,8 +1,8 @@
-"""Matrix factorisation of what was taken, by alternating least squares: ALS (Hu, Koren, Volinsky 2008).
+"""Matrix factorisation of the answered items by alternating least squares: ALS (Hu, Koren, Volinsky 2008).
 
-Whoever comes is folded in: their factors follow from what they took, so nobody must have been there in training.
-log π(a|x) = x·y_a / τ, and popularity's where nothing was taken yet. τ is the one under which the last item of each
-validation sequence is likeliest; no rank depends on it.
+New users are folded in: their factors follow from their answers, so nobody must have been there in training. log π(a|x)
+= x·y_a / τ, and popularity's for a user without answers. τ maximises the likelihood of the last item of each validation
+sequence; no rank depends on it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from localpolicy.model.fold_in import EXACT, fold_in
 from localpolicy.types import Batch
 
 WIDTH, ALPHA, RIDGE = 64, 10.0, 0.1
-SWEEPS, STEPS = 10, 3  # of training; STEPS of conjugate gradients each, from where the last sweep ended
+SWEEPS, STEPS = 10, 3  # sweeps of training; steps of conjugate gradients each, from where the last sweep ended
 TEMPERATURES = 2.0 ** -np.arange(10)
 LOOKED_AT = 1000  # validation sequences
 
 
 @dataclass(frozen=True)
 class Factors:
-    """Factors of items."""
+    """Policy by the inner products of item factors and the factors of a folded-in user."""
 
     factors: Tensor  # [V, K], float64
-    share: Tensor  # [V] popularity, for whoever took nothing
+    share: Tensor  # [V] popularity, for users without answers
     codes: list[int]  # events that answer
     origin: Origin
     items: pa.Table
@@ -43,7 +43,7 @@ class Factors:
 
     @classmethod
     def fit(cls, data: Prepared) -> Factors:
-        """By turns the factors of people and of items, each exactly but for the steps."""
+        """Alternate between the factors of people and of items, each exactly but for the steps."""
         codes = events_but(data, NO_ANSWER)
         taken = memberships(data, codes).tocsr()
         by_person, by_item = taken.tocoo(), taken.T.tocsr().tocoo()
@@ -60,7 +60,7 @@ class Factors:
         return cls(factors, popularity(data), codes, origin, data.catalogue, temperature=temperature)
 
     def logits(self, batch: Batch) -> Logits:
-        """One row of factors for each position, and whether nothing was taken before it."""
+        """x·y_a / τ of each position's user, or log popularity for a user without answers."""
         row, item, _ = (part.cpu().numpy() for part in recent(batch, self.codes, self.depth))
         items, rows = self.factors.numpy(), len(batch.scored)
         people = fold_in(items, _gram(items, self.ridge), row, item, rows, alpha=self.alpha, steps=EXACT)
@@ -72,12 +72,12 @@ class Factors:
 
 
 def _gram(factors: np.ndarray, ridge: float) -> np.ndarray:
-    """Σ y yᵀ + λI."""
+    """Σ y yᵀ + λI: [K, K]."""
     return np.asarray(factors.T @ factors + ridge * np.eye(factors.shape[1]))
 
 
 def _temperature(items: np.ndarray, data: Prepared, codes: list[int]) -> float:
-    """The τ of TEMPERATURES under which what validation sequences took last is likeliest."""
+    """The τ of TEMPERATURES that maximises the likelihood of the last item of validation sequences."""
     split = data["validation"]
     rows: list[int] = []
     columns: list[int] = []

@@ -1,6 +1,6 @@
-"""Ridge regression of what somebody took on the items' factors, with NumPy alone: a service answers by it too.
+"""Ridge regression of a user's answers on the items' factors, with NumPy alone, since a service uses it too.
 
-x = argmin Σ_a c_a (p_a - x·y_a)² + λ|x|²,  p_a = 1 and c_a = 1 + α for what was taken, else p_a = 0 and c_a = 1
+x = argmin Σ_a c_a (p_a - x·y_a)² + λ|x|²,  p_a = 1 and c_a = 1 + α for answered items, else p_a = 0 and c_a = 1
 
 (Hu, Koren, Volinsky 2008). With G = Σ_a y_a y_aᵀ the system (G + λI + α Σ_taken y yᵀ) x = (1 + α) Σ_taken y is solved
 for many rows at once by conjugate gradients (Takács, Pilászy, Tikk 2011), and never written out.
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import numpy as np
 
-EXACT = 24  # steps for whoever comes: rounding is all that is left then
-PAIRS = 1 << 17  # pairs of row and item looked at together
+EXACT = 24  # steps for a new user: only rounding errors are left then
+PAIRS = 1 << 17  # pairs of row and item in one block
 
 
 def fold_in(
     factors: np.ndarray, gram: np.ndarray, row: np.ndarray, item: np.ndarray, rows: int, *, alpha: float, steps: int,
     start: np.ndarray | None = None,
 ) -> np.ndarray:  # fmt: skip
-    """x of each row: [rows, K]. `gram` is G + λI; pairs (row, item) are sorted by row."""
+    """Factors x of each row: [rows, K]. `gram` is G + λI; pairs (row, item) are sorted by row."""
     found = np.zeros((rows, factors.shape[1])) if start is None else start.copy()
     ends = np.searchsorted(row, np.arange(rows + 1))
     first = 0

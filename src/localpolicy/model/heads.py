@@ -1,4 +1,4 @@
-"""Heads: one number per item of the catalogue, read from a hidden state, and what is added for a whole context."""
+"""Heads: one number per item of the catalogue, read from a hidden state, plus a number for the whole context."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOFTMAX_HEADS = {"policy", "logging"}
 
 
 class HeadScores:
-    """Logits, and a number that all items of a context share, which is added to them: v · h + c."""
+    """Scores of a head: logits plus v · h + c, a number that all items of a context share."""
 
     def __init__(self, logits: Logits, hidden: Tensor, context: Tensor | None = None) -> None:
         self.logits = logits
@@ -28,22 +28,22 @@ class HeadScores:
 
     @cached_property
     def shift(self) -> Tensor | None:
-        """[N]. A softmax and an argmax do not ask for it."""
+        """v · h + c of each position [N], None without it; a softmax and an argmax do not depend on it."""
         if self.context is None:
             return None
         return torch.mv(self.hidden.to(self.context.dtype), self.context[:-1]) + self.context[-1]
 
     def at(self, items: Tensor) -> Tensor:
-        """Row n at item items[n]: [N]."""
+        """Score of item items[n] at each position n: [N]."""
         return self.shifted(fused.gather_logits(self.logits, items))
 
     def shifted(self, numbers: Tensor) -> Tensor:
-        """A mean or a maximum over the logits becomes that of the scores."""
+        """Turn a mean or a maximum over the logits into one over the scores."""
         return numbers if self.shift is None else numbers + self.shift
 
 
 class ItemHead(nn.Module):
-    """[V, D] weights and [V] biases, or this rank's rows of them."""
+    """Weights [V, D] and biases [V] of a head, or this rank's rows of them."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class ItemHead(nn.Module):
 class ProjectedHead(nn.Module):
     """e_a · P h + b_a + v · h + c: the item embeddings e, read through a projection P of the hidden state.
 
-    v · h + c is the same for all items of a context: what a critic knows of the context alone need not be learnt item
-    by item, and an item that was hardly seen starts as the context's average. A softmax does not see it.
+    v · h + c is the same for all items of a context: a critic need not learn its knowledge of the context item by item,
+    and a rarely seen item starts as the context's average. A softmax does not depend on it.
     """
 
     def __init__(self, items: int, width: int, *, zero: bool = False, shard: Shard | None = None) -> None:
         super().__init__()
         self.shard = shard
-        # Drawn whichever way it starts, so that the weights made after it do not depend on which.
+        # Drawn even if it starts at zero, so that later weights do not depend on how it starts.
         drawn = normal(width, width, scale=0.02)
         if not drawn.is_meta:
             drawn.diagonal().add_(1.0)
@@ -83,7 +83,7 @@ class ProjectedHead(nn.Module):
         self.features: nn.Parameter | None = None
 
     def numbers(self, embedding: Tensor, bias: Tensor) -> AnyHead:
-        """What the catalogue layer reads."""
+        """The head as weights and biases over the catalogue, for the catalogue layer."""
         return as_head(embedding @ self.projection + self.context[:-1], bias + self.context[-1], self.shard)
 
 
@@ -92,5 +92,5 @@ def as_head(weight: Tensor, bias: Tensor, shard: Shard | None) -> AnyHead:
 
 
 def own_rows(table: Tensor, shard: Shard | None) -> Tensor:
-    """The rows this rank holds. Tables are drawn whole and cut, so that the start does not depend on the cut."""
+    """This rank's rows of a table. Tables are drawn whole and cut, so that the start does not depend on the cut."""
     return table if shard is None else table[shard.own].clone()

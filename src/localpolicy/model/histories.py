@@ -1,4 +1,4 @@
-"""Histories as people have them, ids and names of events, for whatever gives rows over a catalogue."""
+"""Histories as users give them (item ids and names of events), turned into batches for any policy."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from localpolicy.model.lists import Lists, draw_lists, with_names
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 from localpolicy.types import Batch
 
-LONGEST = 1_000  # actions of a history that a policy without a network is handed
+LONGEST = 1_000  # actions of a history that a policy without a network reads
 Index = Mapping[Hashable, int]
 
 
 class Histories(NamedTuple):
-    """Whose lists are wanted, and what is known of them."""
+    """Histories of B users, with their events and their users' ids if these are known."""
 
     histories: list[list[Hashable]]
     events: list[list[str]] | None = None
-    ids: list[Any] | None = None  # of a frame: its sequences, in the order of their first rows
+    ids: list[Any] | None = None  # sequence ids of a frame, in the order of their first rows
 
 
 EXPECTED = (
@@ -42,7 +42,7 @@ EXPECTED = (
 
 
 def histories_of(given: Any, kind: pa.DataType) -> Histories:
-    """Histories from lists of lists, or from a frame; all else is refused. `kind` is the catalogue's type of ids."""
+    """Histories from lists of lists, or from a frame, else DataError. `kind` is the type of the catalogue's ids."""
     if is_table(given):
         return _of_frame(given, kind)
     if isinstance(given, str | bytes | Mapping) or not hasattr(given, "__len__") or not hasattr(given, "__getitem__"):
@@ -57,7 +57,7 @@ def histories_of(given: Any, kind: pa.DataType) -> Histories:
 
 
 def _id(item: Any, kind: pa.DataType, number: int) -> Hashable:
-    """An item id of the catalogue's type, whatever library's number it is."""
+    """The item id as a number or text of the catalogue's type, whatever library's number it is; else DataError."""
     plain = item.item() if isinstance(item, np.generic) else item
     fits = (
         isinstance(plain, int) and not isinstance(plain, bool) if pa.types.is_integer(kind) else isinstance(plain, str)
@@ -74,7 +74,7 @@ def _listed(kind: pa.DataType) -> bool:
 
 
 def _of_frame(frame: Any, kind: pa.DataType) -> Histories:
-    """One row per event, in order of time where it has one; or one row per person, with a list of items."""
+    """Histories from a frame with one row per event, sorted by time if it has one; or with one list per person."""
     table = plain_table(arrow_stream(frame))
     meant = columns_meant(table.column_names, ("sequence_id", "item_id", "event", "timestamp"))
     whole = next((name for name in table.column_names if plain_name(name) in ("history", "items", "histories")), None)
@@ -100,14 +100,14 @@ def _of_frame(frame: Any, kind: pa.DataType) -> Histories:
 class Pairs(NamedTuple):
     """Items whose scores are wanted, each with its history."""
 
-    table: pa.Table  # as it was given
+    table: pa.Table  # the table that was given
     items: list[Hashable]
     histories: list[list[Hashable]]
     events: list[list[str]] | None
 
 
 def pairs_of(pairs: Any, histories: Any, kind: pa.DataType) -> Pairs:
-    """Pairs of whose and item, from a frame, with the histories of a frame."""
+    """Pairs of user and item from a frame, each with the user's history from another frame."""
     given = histories_of(histories, kind)
     if not is_table(pairs) or given.ids is None:
         raise DataError("scores need two frames: pairs with sequence_id and item_id; histories with sequence_id too.")
@@ -125,7 +125,7 @@ def pairs_of(pairs: Any, histories: Any, kind: pa.DataType) -> Pairs:
 
 
 def index_of(items: pa.Table) -> dict[Hashable, int]:
-    """Item id -> index."""
+    """Map from item id to index."""
     return {value: index for index, value in enumerate(items["item_id"].to_pylist())}
 
 
@@ -137,7 +137,7 @@ def batch_from(
     names: Sequence[str],
     length: int = LONGEST,
 ) -> Batch:
-    """Histories of item ids (and what came of each) as a batch. Items that are not in `index` are left out."""
+    """Histories of item ids (and their events) as a batch. Items that are not in `index` are left out."""
     if events is None:  # each counts as the first event
         indices: Any = [[*map(index.get, history)] for history in histories]
         if None in chain.from_iterable(indices):
@@ -149,7 +149,7 @@ def batch_from(
         given = list(events[number])
         if len(given) != len(history):
             raise DataError(f"history {number} has {len(history)} items and {len(given)} events.")
-        # What was shown and left alone is no history to a policy that learnt from what people did.
+        # Shown items without a response are no history to a policy that learnt from people's actions.
         unknown = next((name for name in given if name not in codes and name != NO_ANSWER), None)
         if unknown is not None:
             raise DataError(f"history {number}: no event '{unknown}'{nearest(str(unknown), codes)}")
@@ -179,7 +179,8 @@ def lists_from(
 ) -> Lists:
     """The k best items for each history of the batch, or with `sample` k drawn without replacement.
 
-    Of each history's own, `exclude_each` may not be shown, and only `candidates` may (None: all).
+    `exclude_each` and `candidates` hold one list per history: items that may not be shown, and the only ones that may
+    (None: all).
     """
 
     def known(items: Sequence[Hashable]) -> set[int]:
@@ -203,7 +204,7 @@ def lists_from(
 
 
 def answered_event(events: Sequence[str]) -> str:
-    """The event that an item of a history stands for where nothing is said of it, and it was answered."""
+    """The event that is assumed for an item of a history without events: the first one that is an answer."""
     return next(name for name in events if name not in (NO_ANSWER, CONTEXT))
 
 

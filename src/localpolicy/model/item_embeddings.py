@@ -1,13 +1,13 @@
-"""The one row of an item: e_a = features_a W + δ_a, and its biases likewise.
+"""Item embeddings from features: e_a = features_a W + δ_a, and biases likewise.
 
-The rows are formed once per step and once per evaluation, as one table; everything else reads that table as if it were
-a parameter. In a step it is a leaf of the graph: its gradient is gathered as that of any table (kernels, chunks, shards
+The table of embeddings is built once per step and once per evaluation; all other code reads it as if it were a
+parameter. In a step it is a leaf of the graph: its gradient is gathered like that of any table (kernels, chunks, shards
 and captured steps see no difference), and `backward_to_features` then carries it through the sum to W and δ.
 
-δ is dropped for a share of the items in every step, so that features learn to speak alone. A critic's biases stay: they
-are the items' mean returns, and what misses them in a step learns to make up for them. An item that the training split
-never shows is no alternative in training: its likelihood would only ever be pushed down. Its row is a mixture of the
-rows of items like it (see `data.neighbours`), so that what it holds is bounded in every context.
+δ is dropped for a share of the items in every step, so that features learn to predict without it. A critic's biases
+stay: they are the items' mean returns, and other weights would learn to replace them if they were missing. An item that
+the training split never shows is no alternative in training: its likelihood would only ever be pushed down. Its row is
+a mixture of the rows of similar items (see `data.neighbours`), so that its probability is bounded in every context.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from localpolicy.data.neighbours import NewItems
 from localpolicy.runtime.deferred_gradients import can_defer, compute_on_branch
 
 LONGEST_BAG = 64  # entries that are summed one after another
-AT_ONCE = 4096  # new items that are mixed together
-ABSENT = -1e4  # bias of an item that is no alternative
+AT_ONCE = 4096  # new items in one block
+ABSENT = -1e4  # bias of an item that training leaves out
 
 
 class Level(NamedTuple):
-    """Sums over bags of rows."""
+    """Bags of rows that are summed with weights: one pass of a segmented sum."""
 
     row: Tensor
     offsets: Tensor
@@ -50,7 +50,7 @@ def _numbers(array: np.ndarray) -> Tensor:
 
 
 def _levels(offsets: np.ndarray, index: np.ndarray, weight: np.ndarray | None) -> list[Level]:
-    """Long bags are cut, and the sums of their pieces summed: in a fixed order, and spread over the device."""
+    """Segmented sums that cut long bags and sum their pieces, in a fixed order and spread over the device."""
     lengths = np.diff(offsets)
     pieces = np.maximum(-(-lengths // LONGEST_BAG), 1)
     levels: list[Level] = []
@@ -82,20 +82,20 @@ class _Product(torch.autograd.Function):
 
 
 class ItemInputs(NamedTuple):
-    """What a network is told of its items."""
+    """Encoded item features, with the items that training shows and mixtures for the others."""
 
     encoded: Encoded
-    known: np.ndarray  # [V]: which of them the training split shows
-    new: NewItems | None  # the others
+    known: np.ndarray  # [V]: mask of the items that the training split shows
+    new: NewItems | None  # mixtures for the other items
 
 
 class Features(nn.Module):
-    """X of the items here, W, and which items are known."""
+    """Feature matrix X of this rank's items, its weights W, and a mask of the known items."""
 
     dense: Tensor  # [V, F_dense]
     known: Tensor  # [V]
     keys: Tensor  # [F]
-    rise: Tensor  # log w: how far a new item may rise, by what was held out
+    rise: Tensor  # log w of new items, fitted to held-out events
     new_items: Tensor  # [m], of this rank's items
     new_near: Tensor  # [m, k], of all items
     new_share: Tensor
@@ -107,7 +107,7 @@ class Features(nn.Module):
         self.n_features, self.n_sparse = encoded.n_features, encoded.n_sparse
         if shard is not None:
             encoded, known = encoded.rows(shard.own), known[shard.own]
-        # From zero: at first items are what they would be without features.
+        # From zero: at first items are embedded as they would be without features.
         self.weight = nn.Parameter(torch.zeros(self.n_features, width))
         items = np.repeat(np.arange(len(known)), np.diff(encoded.offsets))
         order = np.argsort(encoded.row, kind="stable")
@@ -140,7 +140,7 @@ class Features(nn.Module):
         return len(levels)
 
     def sums(self, which: str, rows: Tensor) -> Tensor:
-        """X W ('forward') or Xᵀ G ('back'), of the sparse features."""
+        """X W ('forward') or Xᵀ G ('back'), for the sparse features."""
         for number in range(self._count[which]):
             level = Level(*(getattr(self, f"{which}_{number}_{part}") for part in Level._fields))
             rows = level.sums(rows)
@@ -158,16 +158,16 @@ class Features(nn.Module):
         return dense if sparse is None else sparse + dense
 
     def rows(self, own: Tensor, kept: Tensor, weight: Tensor | None = None) -> Tensor:
-        """X W + δ where it is kept: [V, D]."""
+        """X W + δ, without δ for items that are not `kept`: [V, D]."""
         product = self.product(self.weight if weight is None else weight)
         return torch.addcmul(product, kept[:, None].to(own.dtype), own)
 
     def whole(self, table: Tensor) -> Tensor:
-        """The rows of all ranks."""
+        """The table with the rows of all ranks."""
         return table if self.shard is None else self.shard.ranks.all_gather(table)[0]
 
     def served(self, table: Tensor) -> Tensor:
-        """The table as it is served: new items are mixtures of the others."""
+        """The table as it is served: rows of new items are mixtures of the others."""
         if self.new is None:
             return table
         served, known = table.clone(), self.whole(table)
@@ -176,31 +176,31 @@ class Features(nn.Module):
 
     @torch.no_grad()
     def served_rows(self, own: Tensor) -> Tensor:
-        """X W + δ of the items that training shows, and the mixtures that stand for the others: [V, D]."""
+        """X W + δ of the items that training shows, and mixtures for the others: [V, D]."""
         return self.served(self.rows(own, self.known))
 
     def biases(self, head: nn.Module, kept: Tensor) -> Tensor:
-        """X w + b where it is kept: [V]."""
+        """X w + b, without b for items that are not `kept`: [V]."""
         return self.rows(head.bias[:, None], kept, head.features[:, None]).squeeze(1)  # type: ignore[index]
 
     def step_biases(self, head: nn.Module, kept: Tensor, *, softmax: bool) -> Tensor:
-        """The same in a step: of a softmax alone b is dropped, and new items are no alternative."""
+        """Biases in a training step [V]: b is dropped for a softmax alone, and new items cannot be chosen there."""
         biases = self.biases(head, kept if softmax else self.known)
         return biases + ABSENT * ~self.known if softmax and self.new is not None else biases
 
     @torch.no_grad()
     def served_biases(self, head: nn.Module, *, softmax: bool) -> Tensor:
-        """The same as it is served: in a softmax new items rise as far as they may."""
+        """Biases as served [V]: in a softmax new items get the fitted log-weight, up to their ceilings."""
         bias = self.served(self.biases(head, self.known)[:, None]).squeeze(1)
         if self.new is not None and softmax:
             bias[self.new_items] += torch.minimum(self.new_ceiling, self.rise)
         return bias
 
     @torch.no_grad()
-    def take(self, saved: Mapping[str, Tensor], tables: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-        """Begin with W as it was saved, and change δ so that items' rows stay what they are; `tables`: (W, δ) by name.
+    def load_saved(self, saved: Mapping[str, Tensor], tables: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Start from a saved W, with δ changed so that items' rows stay as they are; `tables`: (W, δ) by name.
 
-        Features are matched by what they mean (`keys`): one that was not known begins at zero.
+        Features are matched by their meaning (`keys`): a feature that was not known starts at zero.
         """
         known = {key: row for row, key in enumerate(saved["keys"].tolist())}
         own = [row for row, key in enumerate(self.keys.tolist()) if key in known]
@@ -209,24 +209,24 @@ class Features(nn.Module):
             if name not in saved:
                 continue
             weight[own] = saved[name].to(weight)[theirs]
-            said = self.product(weight if weight.ndim == 2 else weight[:, None])
-            table -= said if weight.ndim == 2 else said.squeeze(1)
+            product = self.product(weight if weight.ndim == 2 else weight[:, None])
+            table -= product if weight.ndim == 2 else product.squeeze(1)
 
     def kept(self, share_dropped: float) -> Tensor:
-        """Which items keep their δ in a step: [V]."""
+        """Mask of the items that keep their δ in a step: [V]."""
         if not share_dropped:
             return self.known
         return self.known & (torch.rand(len(self.known), device=self.known.device) >= share_dropped)
 
 
 def mixed(table: Tensor, near: Tensor, share: Tensor) -> Tensor:
-    """Σ_a λ_ca e_a of each item [m, D]."""
+    """Σ_a λ_ca e_a of each new item c: [m, D]."""
     parts = zip(near.split(AT_ONCE), share.split(AT_ONCE), strict=True)
     return torch.cat([torch.einsum("mk,mkd->md", part, table[index]) for index, part in parts])
 
 
 class BuiltEmbeddings(NamedTuple):
-    """Rows and biases as they are read, and the sums whose gradients they gather, where they do."""
+    """Rows and biases of a step or an evaluation, with the sums that get their gradients if they are leaves."""
 
     rows: Tensor
     biases: dict[str, Tensor]
@@ -234,14 +234,14 @@ class BuiltEmbeddings(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor, biases: dict[str, Tensor], *, leaf: bool) -> BuiltEmbeddings:
-        """For a step."""
+        """Embeddings of a training step, as leaves of the graph or as a part of it."""
         if not leaf:
             return cls(rows, biases)
         leaves = {name: bias.detach().requires_grad_() for name, bias in biases.items()}
         return cls(rows.detach().requires_grad_(), leaves, (rows, *biases.values()))
 
     def backward(self) -> None:
-        """From the leaves' gradients to those of W and δ."""
+        """Carry the leaves' gradients to W and δ."""
         pairs = zip(self.sums, (self.rows, *self.biases.values()), strict=False)
         reached = [(whole, leaf.grad) for whole, leaf in pairs if leaf.grad is not None]
         if reached:
@@ -271,7 +271,7 @@ class _Begun(torch.autograd.Function):
 
 
 def begun(begins: Tensor, start: Tensor, embedded: Tensor) -> Tensor:
-    """The start token's embedding where a sequence begins; its gradient, a sum over all tokens, may wait."""
+    """The start token's embedding where a sequence begins, else `embedded`; its gradient may be deferred."""
     if can_defer(start):
         return _Begun.apply(begins, start, embedded)  # type: ignore[no-untyped-call, no-any-return]
     return torch.where(begins[:, None], start, embedded)

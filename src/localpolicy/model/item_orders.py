@@ -1,7 +1,7 @@
-"""Items in one order for everybody: by popularity, by their mean reward, by price, by what is taken lately.
+"""Items in one order for everybody: by popularity, mean reward, price, or recent answers.
 
-An order is a policy once it has probabilities. The shares of popularity are dealt out anew in that order: the first
-item has the share of the most popular one. So likelihood, divergence and value are as spread as popularity's.
+An order is a policy once it has probabilities. The shares of popularity are permuted into that order: the first item
+has the share of the most popular one. So likelihood, divergence and value are as spread as popularity's.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from localpolicy.model.counts import events_but, popularity
 from localpolicy.model.deployable import Origin
 from localpolicy.types import Batch
 
-DAMPING = 5.0  # rewards at the mean of all that each item has beside its own: as in LensKit's Bias
-LATELY = 0.1  # of the log's time, after which what was taken counts e times less
+DAMPING = 5.0  # rewards at the mean of all, which each item has in addition to its own: as in LensKit's Bias
+LATELY = 0.1  # share of the log's time after which an answer counts e times less
 
 
 @dataclass(frozen=True)
 class ItemOrder:
-    """The same shares at every position."""
+    """Policy with equal probabilities at every position: shares in a fixed order of the items."""
 
     share: Tensor  # [V]
     origin: Origin
@@ -41,34 +41,34 @@ class ItemOrder:
 
     @classmethod
     def scores(cls, data: Prepared) -> np.ndarray | None:
-        """What items are ordered by, [V]; None for their popularity itself."""
+        """Scores that order the items, [V]; None for popularity itself."""
         raise NotImplementedError
 
     @classmethod
     def lacks(cls, data: Prepared) -> str | None:
-        """Why the log gives no such order; None where it does."""
+        """Reason why the log gives no such order, or None if it does."""
         return None
 
     @classmethod
     def fit(cls, data: Prepared) -> Self:
-        """Count in the training split."""
+        """Count the items of the training split and order them."""
         share, scores = popularity(data), cls.scores(data)
         if scores is not None:
-            share = dealt(share, scores)
+            share = permuted_shares(share, scores)
         return cls(share, Origin(cls.name, data.kind, data.events, None), data.catalogue)
 
     def logits(self, batch: Batch) -> Logits:
-        """log share, whatever the history."""
+        """log share of each item, whatever the history."""
         return SparseLogits.constant(self.share.log(), batch)
 
 
-def dealt(share: Tensor, scores: np.ndarray) -> Tensor:
-    """The same shares in the order of the scores; of equal scores the more popular item first."""
+def permuted_shares(share: Tensor, scores: np.ndarray) -> Tensor:
+    """The shares permuted into the order of the scores; of equal scores the more popular item first."""
     popular = share.numpy()
     order = np.lexsort((-popular, -scores))
-    anew = np.empty_like(popular)
-    anew[order] = np.sort(popular)[::-1]
-    return torch.from_numpy(anew)
+    permuted = np.empty_like(popular)
+    permuted[order] = np.sort(popular)[::-1]
+    return torch.from_numpy(permuted)
 
 
 class Popularity(ItemOrder):
@@ -78,18 +78,18 @@ class Popularity(ItemOrder):
 
     @classmethod
     def scores(cls, data: Prepared) -> None:
-        """Popularity's own."""
+        """None: the order is that of popularity."""
         return None
 
 
 class ItemMean(ItemOrder):
-    """(Σ r + κ r̄) / (n + κ): items by their mean reward, few rewards drawn to the mean of all."""
+    """(Σ r + κ r̄) / (n + κ): items by their mean reward, few rewards shrunk towards the mean of all."""
 
     name = "item mean"
 
     @classmethod
     def scores(cls, data: Prepared) -> np.ndarray:
-        """By all rows that a policy chose."""
+        """(Σ r + κ r̄) / (n + κ) over all rows that the deployed policy chose: [V]."""
         arrays = data["train"].arrays
         chosen = np.isin(arrays["event"], events_but(data, CONTEXT))
         item, reward = arrays["item"][chosen], arrays["reward"][chosen].astype(np.float64)
@@ -99,19 +99,19 @@ class ItemMean(ItemOrder):
 
     @classmethod
     def lacks(cls, data: Prepared) -> str | None:
-        """Rewards that differ."""
+        """Reason "all rewards are equal" if they are, else None."""
         values = {value for span in reward_ranges(data).values() for value in span}
         return None if len(values) > 1 else "all rewards are equal"
 
 
 class Dearest(ItemOrder):
-    """Items by their price: a column of the item table, or what a sale of them brings on average."""
+    """Items by their price: a column of the item table, or the average reward of a sale of them."""
 
     name = "dearest"
 
     @classmethod
     def scores(cls, data: Prepared) -> np.ndarray:
-        """Items without a price come last."""
+        """Price of each item [V]; -inf without one, so that it comes last."""
         column = price_column(data)
         if column is not None:
             prices = pc.cast(data.catalogue[column], pa.float64()).to_numpy(zero_copy_only=False)
@@ -125,7 +125,7 @@ class Dearest(ItemOrder):
 
     @classmethod
     def lacks(cls, data: Prepared) -> str | None:
-        """Prices."""
+        """Reason why the log has no prices, or None if it has."""
         kind = reward_kind(data)
         if price_column(data) is not None or (kind is not None and kind.kind == "amount"):
             return None
@@ -133,7 +133,7 @@ class Dearest(ItemOrder):
 
 
 class MostRecent(ItemOrder):
-    """Σ e^{-(t_end - t)/τ} + ½: what is taken lately counts most; τ is a tenth of the log's time.
+    """Σ e^{-(t_end - t)/τ} + ½: recent answers count most; τ is a tenth of the log's time.
 
     As in Ji et al. 2020, "A re-visit of the popularity baseline".
     """
@@ -142,7 +142,7 @@ class MostRecent(ItemOrder):
 
     @classmethod
     def scores(cls, data: Prepared) -> np.ndarray:
-        """By answers."""
+        """Σ e^{-(t_end - t)/τ} + ½ over each item's answers: [V]."""
         arrays = data["train"].arrays
         wanted = np.isin(arrays["event"], events_but(data, CONTEXT, NO_ANSWER))
         time = arrays["time"][wanted].astype(np.float64)
@@ -152,12 +152,12 @@ class MostRecent(ItemOrder):
 
     @classmethod
     def lacks(cls, data: Prepared) -> str | None:
-        """Times that differ."""
+        """Reason "the log has no times" if it has none or all are equal, else None."""
         time = data["train"].arrays.get("time")
         return None if time is not None and np.ptp(time) > 0 else "the log has no times"
 
 
 def price_column(data: Prepared) -> str | None:
-    """The column of the item table that holds prices, by its name."""
+    """Name of the item table's column that holds prices, recognised by its name; None without one."""
     names = [name for name, kind in kinds_of(data.catalogue).items() if kind == "number"]
     return next((name for name in names if any(part in plain(name) for part in MONEY[-1])), None)

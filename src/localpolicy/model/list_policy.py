@@ -1,19 +1,20 @@
-"""The recommender that is really deployed, as a file of what it shows: lists, scores or probabilities per history.
+"""A deployed recommender given as a file of what it shows: lists, scores or probabilities per history.
 
 One row per listed item, CSV or Parquet:
 
     item_id       as the log writes it; or another of its usual names, as in `data.names`
     sequence_id   whose list it is (or user_id, session, …); without it, one list for everyone
-    after         actions of that sequence that came before the list was made (default 0: for all of it). Until the
+    after         actions of that sequence before the list was made (default 0: it holds for all of it). Until the
                   next list of the sequence, the latest one holds
-    probability, score or rank   what orders the list (default: the rows' order)
+    probability, score or rank   order of the list (default: the rows' order)
 
-Who has no list is counted, and whatever stands beside such lists is measured on the same people: `people_of`.
+People without a list are counted, and policies that are compared with such lists are measured on the people who have
+one: `people_of`.
 
 A probability is taken as it is; scores become probabilities by softmax over the list, ranks by 1 / log2(rank + 1), the
-discount of nDCG. What is left goes to unlisted items by their popularity, always behind every listed one, so that ranks
-are those of the file, whatever the rest of the distribution. Likelihood and divergence of ranks are made up to that
-extent, and the notes beside them say so.
+discount of nDCG. The remaining probability goes to unlisted items by their popularity, always behind every listed one,
+so that ranks are those of the file, whatever the rest of the distribution. Likelihood and divergence of ranks depend on
+these choices, and the notes of the policy say so.
 """
 
 from __future__ import annotations
@@ -43,15 +44,15 @@ from localpolicy.types import Batch
 
 ORDERS = ("probability", "score", "rank")
 READ = ("sequence_id", "item_id", "after", *ORDERS)
-ORDER_NAMES = {  # what else they are called
+ORDER_NAMES = {  # other names of these columns
     "probability": ("prob", "propensity"),
     "score": ("scores", "prediction", "predicted", "relevance", "logit"),
     "rank": ("ranking", "position", "place"),
 }
-EVERYONE = -1  # the sequence of a list that is meant for all
-BACKGROUND = 0.1  # most that unlisted items hold together
-WHOLE = 1e-4  # by how much the probabilities of a list may miss 1
-NOTHING_LEFT = 1e-30  # where they do not: in place of 0, whose logarithm has no products
+EVERYONE = -1  # the sequence of a list for everyone
+BACKGROUND = 0.1  # largest probability of all unlisted items together
+WHOLE = 1e-4  # tolerance for the sum of a list's probabilities against 1
+NOTHING_LEFT = 1e-30  # background of a list that sums to 1: in place of 0, whose logarithm has no products
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,14 @@ class ListPolicy:
     """Lists of one split's sequences, sorted by (sequence, after)."""
 
     path: Path
-    share: Tensor  # [V] popularity, for what no list holds
-    background: float  # ε of it
+    share: Tensor  # [V] popularity, for unlisted items
+    background: float  # ε, the probability of unlisted items
     key: np.ndarray  # [L] sequence * (longest + 1) + after of each list
     longest: int
     bounds: np.ndarray  # [L + 1] where each list's items lie
     item: np.ndarray  # [E] items of all lists
     weight: np.ndarray  # [E] their probabilities, each list's summing to 1 at most
-    order: str  # what ordered them
+    order: str  # column that ordered them
     origin: Origin
     items: pa.Table
     split: str
@@ -91,7 +92,7 @@ class ListPolicy:
         )  # fmt: skip
 
     def lists_of(self, sequence: np.ndarray, history: np.ndarray) -> np.ndarray:
-        """The latest list made for each (sequence, history): its number, or -1."""
+        """Number of the latest list made for each (sequence, history), or -1."""
         own = (sequence.astype(np.int64) + 1) * (self.longest + 1)
         latest = np.searchsorted(self.key, own + np.minimum(history, self.longest), side="right") - 1
         mine = (latest >= 0) & (self.key[np.maximum(latest, 0)] >= own)
@@ -102,14 +103,14 @@ class ListPolicy:
 
 
 def check_lists(path: Path | str) -> None:
-    """Raise now, before anything is trained beside them, where a file cannot be lists."""
+    """Raise DataError if a file cannot hold lists, before anything is trained for a comparison with them."""
     if not Path(path).is_file():
         raise DataError(f"{path} does not exist: expected a CSV or Parquet file of lists, one row per listed item.")
     _named(_read(Path(path)), Path(path))
 
 
 def read_list_policy(path: Path | str, data: Prepared, split: str) -> ListPolicy:
-    """The lists of a file, for the sequences of one split."""
+    """Read a file of lists for the sequences of one split."""
     path = Path(path)
     table, called, notes = _named(_read(path), path)
     item = _index(table["item_id"], data.catalogue["item_id"], path, called["item_id"])
@@ -168,7 +169,7 @@ def read_list_policy(path: Path | str, data: Prepared, split: str) -> ListPolicy
 
 
 def people_of(policies: Iterable[object]) -> np.ndarray | None:
-    """The sequences for which every file of lists among these has one; None: all."""
+    """Sequences for which every one of these policies that is a file of lists has a list; None: all."""
     lists = [policy.people for policy in policies if isinstance(policy, ListPolicy)]
     if not lists:
         return None
@@ -179,7 +180,7 @@ def people_of(policies: Iterable[object]) -> np.ndarray | None:
 
 
 def _named(table: pa.Table, path: Path) -> tuple[pa.Table, dict[str, str], list[str]]:
-    """The table under our names; what the file called each; and what is left unread."""
+    """The table under our names, the file's names by ours, and a note on the unread columns."""
     names = table.column_names
     called = {name: name for name in READ if name in names}
     left = [name for name in names if name not in called]
@@ -241,7 +242,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def _index(column: pa.ChunkedArray, known: pa.ChunkedArray | pa.Array, path: Path, name: str) -> np.ndarray:
-    """Where each value stands among the known ones, or -1."""
+    """Position of each value among the known ones, or -1."""
     known = known.combine_chunks() if isinstance(known, pa.ChunkedArray) else known
     try:
         values = ids_as(known_ids(column), known.type)

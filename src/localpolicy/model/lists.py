@@ -1,8 +1,8 @@
-"""Lists from rows: the k best, or k drawn one after another without replacement.
+"""Lists from logits: the k best, or k drawn one after another without replacement.
 
-Adding Gumbel noise to log-probabilities and taking the k largest is the same as drawing k items one after another
-from what is left (Yellott 1977; Vieira 2014), so a draw costs one pass over the catalogue. The propensity of place
-j is then π(a_j) / (1 - Σ_{i<j} π(a_i)).
+Adding Gumbel noise to log-probabilities and taking the k largest is the same as drawing k items one after another from
+the remaining ones (Yellott 1977; Vieira 2014), so a draw costs one pass over the catalogue. The propensity of place j
+is then π(a_j) / (1 - Σ_{i<j} π(a_i)).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ AT_ONCE = 1 << 23  # scores (32 MiB) up to which the best are taken from one mat
 
 @dataclass(frozen=True, repr=False)
 class Lists(Result):
-    """Lists for B histories."""
+    """Lists for B histories, with their probabilities."""
 
     items: list[list[Any]]  # item ids, best or first drawn first
-    indices: Tensor  # [B, K] the same as item indices
+    indices: Tensor  # [B, K] the items' indices
     log_probability: Tensor  # [B, K] log π(a|x), over what may be shown
     propensity: Tensor | None  # [B, K] sequential propensity; None where the list was not drawn
-    ids: list[Any] | None = None  # whose each list is, where a frame of histories said so
-    names: list[list[str]] | None = None  # what the items are called, where the item table says so
+    ids: list[Any] | None = None  # sequence id of each list, if histories came as a frame
+    names: list[list[str]] | None = None  # names of the items, if the item table has them
 
     def summary(self) -> str:
-        """How many, how long, and the first."""
+        """Number and length of the lists, and the first items of the first list."""
         called = self.items if self.names is None else self.names
         first = ", ".join(str(item) for item in called[0][:SHOWN]) if self.items else ""
         more = ", …" if self.items and len(self.items[0]) > SHOWN else ""
         return f"{len(self.items)} of {self.indices.shape[1]} items; the first: {first}{more}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per history and place: the item, its probability and, where it was drawn, its propensity."""
+        """One row per history and place: the item, its probability and, if it was drawn, its propensity."""
         histories, places = self.indices.shape
         whose: dict[str, Any] = {"history": range(histories)} if self.ids is None else {"sequence_id": self.ids}
         columns: dict[str, Any] = {
@@ -66,7 +66,7 @@ class Lists(Result):
         return pa.table(columns)
 
     def to_dict(self) -> dict[str, Any]:
-        """Each list with its probabilities."""
+        """Items of each list with their probabilities, and propensities if they were drawn."""
         propensity = None if self.propensity is None else self.propensity.tolist()
         named = {} if self.names is None else {"names": self.names}
         probability = self.log_probability.exp().tolist()
@@ -74,12 +74,12 @@ class Lists(Result):
 
 
 def name_column(items: pa.Table) -> str | None:
-    """The first column that says what items are called."""
+    """The item table's first column that holds names, or None."""
     return next((name for name, kind in kinds_of(items).items() if kind == "name"), None)
 
 
 def names_of(items: pa.Table, at: Sequence[int] | None = None) -> list[str] | None:
-    """What the items (or those `at` these places) are called, by the first column of names; None without one.
+    """Names of the items (or of those at the indices `at`), by the first column of names; None without one.
 
     An item without a name is called by its id.
     """
@@ -93,7 +93,7 @@ def names_of(items: pa.Table, at: Sequence[int] | None = None) -> list[str] | No
 
 
 def with_names(lists: Lists, items: pa.Table) -> Lists:
-    """The lists with what their items are called, where the item table says so."""
+    """The lists with the names of their items, if the item table has them."""
     if name_column(items) is None:
         return lists
     names, k = names_of(items, lists.indices.flatten().tolist()), lists.indices.shape[1]
@@ -102,7 +102,7 @@ def with_names(lists: Lists, items: pa.Table) -> Lists:
 
 
 def together(parts: Sequence[Lists], ids: list[Any] | None = None) -> Lists:
-    """Lists of several blocks as one."""
+    """Lists of several blocks as one object."""
     if not parts:
         nothing = torch.zeros(0, 0)
         return Lists([], nothing.long(), nothing, None)
@@ -127,18 +127,18 @@ class Perturbed:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, V)."""
+        """(N, V): numbers of positions and items."""
         return self.rows.shape
 
     def chunk(self, start: int, stop: int, *, out: Tensor | None = None) -> Tensor:
-        """Columns start:stop."""
+        """Perturbed logits of items start:stop: [N, stop - start]."""
         chunk = changeable(self.rows.chunk(start, stop, out=out), out)
         # Exponential noise is -log u; float32 would round a uniform number to 0 or 1 too often.
         noise = torch.empty(chunk.shape, dtype=torch.float64).exponential_(generator=self.generator)
         return chunk.sub_(noise.log_().to(chunk))
 
     def at(self, items: Tensor) -> Tensor:
-        """Not meaningful: noise is drawn anew for each chunk."""
+        """Not supported: every chunk draws new noise."""
         raise NotImplementedError
 
 
@@ -174,7 +174,7 @@ def draw_lists(
     generator: torch.Generator | None,
     catalogue: ModuleType,
 ) -> Lists:
-    """The k best of each row, or k drawn without replacement."""
+    """The k best items of each row, or k drawn without replacement."""
     left = rows.shape[1] - max((len(items) for items in forbidden), default=0)
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (items left after exclusions), got {k}.")
@@ -187,7 +187,7 @@ def draw_lists(
         normaliser = catalogue.logsumexp(allowed)
         log_probability = torch.stack([rows.at(index[:, rank]) - normaliser for rank in range(k)], dim=1)
     if sample:
-        # What was left at place j is what nobody drew plus what was drawn from j on. 1 - Σ π would cancel: for a
+        # The mass left at place j is that of undrawn items plus that of places from j on. 1 - Σ π would cancel: for a
         # peaked policy nothing would seem left after the first place.
         share = log_probability.double().exp()
         drawn = [[*gone, *taken] for gone, taken in zip(forbidden, index.tolist(), strict=True)]

@@ -1,4 +1,4 @@
-"""The network: item embeddings, a backbone, and one head per thing to be known about an item."""
+"""The network: item embeddings, a backbone, and one head per quantity that is predicted for an item."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from localpolicy.model.item_embeddings import BuiltEmbeddings, Features, ItemInp
 from localpolicy.runtime.deferred_gradients import take
 from localpolicy.types import START, Batch
 
-FEATURES = "features."  # what a saved network has beside that of the same without features
+FEATURES = "features."  # prefix of the weights that a saved network with features has in addition
 
 
 class Network(nn.Module):
@@ -57,7 +57,7 @@ class Network(nn.Module):
         self.reads_in: torch.dtype | None = None  # see `training.losses.reading_in`
         self.n_items = items
         self.length = length
-        self.shard = shard  # where ranks split the catalogue: of every table over items this one has its rows alone
+        self.shard = shard  # if ranks split the catalogue: this rank holds only its rows of every table over items
         scale = config.width**-0.5
         self.embedding = nn.Parameter(own_rows(normal(items, config.width, scale=scale), shard))
         self.start = nn.Parameter(normal(config.width, scale=scale))
@@ -87,17 +87,17 @@ class Network(nn.Module):
                 if name in ITEM_HEADS:
                     head.features = nn.Parameter(torch.zeros(features.encoded.n_features))
 
-    # ------------------------------------------------------------------ items' rows (see `item_embeddings`)
+    # ------------------------------------------------------------------ item embeddings (see `item_embeddings`)
 
     @property
     def table(self) -> Tensor:
-        """The items' rows [V, D]: for input, and for tied heads."""
+        """Item embeddings [V, D], for input and for tied heads."""
         if self.features is None:
             return self.embedding
         return self.features.served_rows(self.embedding) if self._built is None else self._built.rows
 
     def _bias(self, name: str) -> Tensor:
-        """A head's biases [V]."""
+        """Biases of a head: [V]."""
         head = self.heads[name]
         if self.features is None:
             return head.bias  # type: ignore[return-value]
@@ -106,7 +106,7 @@ class Network(nn.Module):
         return self.features.served_biases(head, softmax=name in SOFTMAX_HEADS)
 
     def build_item_embeddings(self, *, leaf: bool) -> None:
-        """Build the rows of a training step: leaves whose gradient waits for `backward_to_features`, or graph nodes."""
+        """Build a step's embeddings: leaves whose gradients `backward_to_features` carries on, or graph nodes."""
         if self.features is None:
             return
         kept = self.features.kept(self.config.id_dropout)
@@ -119,14 +119,14 @@ class Network(nn.Module):
         self._built = BuiltEmbeddings.of(rows, biases, leaf=leaf)
 
     def backward_to_features(self) -> None:
-        """Carry the rows' gradients to W and δ, and forget the rows."""
+        """Carry the embeddings' gradients to W and δ, and forget the embeddings."""
         if self._built is not None:
             self._built.backward()
             self._built = None
 
     @contextmanager
     def evaluation_embeddings(self) -> Iterator[None]:
-        """Within the block the rows are those of an evaluation, and are formed once."""
+        """Context manager: build the embeddings as they are served, once for the whole block."""
         if self.features is not None:
             self._built = BuiltEmbeddings(self.features.served_rows(self.embedding), {})
         try:
@@ -135,7 +135,9 @@ class Network(nn.Module):
             self._built = None
 
     def plain_state(self) -> dict[str, Tensor]:
-        """The state of the same network without features: its tables are what items' rows come to; W beside them."""
+        """State of the equivalent network without features: its tables are the built embeddings; plus W, for
+        extensions.
+        """
         state = dict(self.state_dict())
         if self.features is None:
             return state
@@ -151,13 +153,13 @@ class Network(nn.Module):
         return state
 
     def take_features(self, saved: Mapping[str, Tensor]) -> None:
-        """Begin with what a saved network learnt of features (see `plain_state`); items' rows stay what they are."""
+        """Start from the feature weights of a saved network (see `plain_state`); items' rows stay as they are."""
         if self.features is None:
             return
         tables: dict[str, tuple[Tensor, Tensor]] = {"weight": (self.features.weight, self.embedding)}
         tables |= {name: (head.features, head.bias) for name, head in self.heads.items() if name in ITEM_HEADS}  # type: ignore[misc]
         known = {name.removeprefix(FEATURES): tensor for name, tensor in saved.items() if name.startswith(FEATURES)}
-        self.features.take(known, tables)
+        self.features.load_saved(known, tables)
 
     # ------------------------------------------------------------------ heads and contexts
 
@@ -169,7 +171,7 @@ class Network(nn.Module):
         return ItemHead(self.n_items, self.config.width, weight=weight, zero=zero, shard=self.shard)
 
     def embed(self, batch: Batch) -> Tensor:
-        """Tokens [M, D]: the item before each step, and what came of it."""
+        """Embedded tokens [M, D]: the item before each step, plus its event."""
         begins = batch.previous_item == START
         before = batch.previous_item.clamp(min=0)
         shard = self.shard
@@ -180,11 +182,11 @@ class Network(nn.Module):
         return begun(begins, self.start, embedded)
 
     def encode(self, batch: Batch, layout: Layout) -> Tensor:
-        """The context of every token, laid out as told: [M, D]."""
+        """Hidden state of every token under `layout`: [M, D]."""
         return self.backbone(self.embed(batch), layout)  # type: ignore[no-any-return]
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The context of every token, [M, D]; the places of one list share the context of the first."""
+        """Hidden state of every token [M, D]; the places of one list share that of the first."""
         hidden = self.encode(batch, Layout.of(batch))
         # The backbone keeps its precision: at these widths casts cost more than half-precision products save.
         hidden = hidden if self.reads_in is None else hidden.to(self.reads_in)
@@ -192,7 +194,7 @@ class Network(nn.Module):
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
-        """The same as a constant, read as it would be when serving."""
+        """Hidden state of every token [M, D] as in serving: without dropout, and without gradients."""
         if not self.training:
             return self.hidden(batch)
         self.eval()
@@ -202,7 +204,7 @@ class Network(nn.Module):
             self.train()
 
     def head(self, name: str) -> AnyHead:
-        """The numbers of an item head; `q` is the mean of both Q heads, where there are two."""
+        """Weights and biases of an item head; `q` is the mean of both Q heads if there are two."""
         if name == "q" and "q" not in self.heads:
             a, b = self._numbers("q_a"), self._numbers("q_b")
             assert a.bias is not None and b.bias is not None
@@ -210,7 +212,7 @@ class Network(nn.Module):
         return self._numbers(name)
 
     def scores(self, name: str, hidden: Tensor) -> HeadScores:
-        """What `head(name)` gives for these hidden states, without forming a projected table of V rows."""
+        """Scores of `head(name)` at these hidden states, without forming a projected table of V rows."""
         names = ("q_a", "q_b") if name == "q" and "q" not in self.heads else (name,)
         heads = [head for head_name in names if isinstance(head := self.heads[head_name], ProjectedHead)]
         if not heads:
@@ -226,17 +228,19 @@ class Network(nn.Module):
         return HeadScores(as_head(self._shared(name), bias, self.shard).logits(projected), hidden, context)
 
     def _shared(self, name: str) -> Tensor:
-        """The item embeddings as a projected head reads them."""
-        # The logging head is beside the policy, not part of it: its likelihood leaves the embeddings alone.
+        """Item embeddings as a projected head reads them: constants for the logging head, whose loss must not train
+        them.
+        """
+        # The logging head is no part of the policy: its likelihood leaves the embeddings alone.
         return self.table.detach() if name == "logging" else self.table
 
     @property
     def dial(self) -> str | None:
-        """The head by which a policy is tilted: 'q' (the mean of both Q heads), 'reward', or none."""
+        """Head that tilts the policy: 'q' (the mean of both Q heads), 'reward', or None."""
         return "q" if "q_a" in self.heads else "reward" if "reward" in self.heads else None
 
     def parts(self) -> tuple[AnyHead, AnyHead | None]:
-        """What the policy's rows are formed of: its head, and no critic of its own."""
+        """The policy head, and None in place of a critic of its own (see `Towers.parts`)."""
         return self.head("policy"), None
 
     @torch.no_grad()
@@ -256,7 +260,7 @@ class Network(nn.Module):
 
     @property
     def towers(self) -> list[Network]:
-        """The networks that it is made of: itself alone. See `model.towers` for more."""
+        """List of this network alone; `Towers` has several."""
         return [self]
 
     @property
@@ -273,7 +277,7 @@ class Network(nn.Module):
 
     @property
     def n_parameters(self) -> int:
-        """How many parameters there are, on all ranks together."""
+        """Number of parameters, on all ranks together."""
         named = list(self.named_parameters())
         rows = {name: self.n_items if name in self.split else len(parameter) for name, parameter in named}
         return sum(parameter.numel() // max(len(parameter), 1) * rows[name] for name, parameter in named)
@@ -287,11 +291,11 @@ class Network(nn.Module):
         return as_head(weight, self._bias(name), self.shard)
 
     def value(self, hidden: Tensor) -> Tensor:
-        """V(x) of each hidden state [N]."""
+        """V(x) of each hidden state: [N]."""
         return self.heads["value"](hidden.to(self.embedding.dtype)).squeeze(-1)  # type: ignore[no-any-return]
 
     def describe(self) -> dict[str, Any]:
-        """What is needed to build the same network again."""
+        """Sizes and settings that `build` needs to make this network again."""
         return {
             "model": self.config.model_dump(),
             "items": self.n_items,

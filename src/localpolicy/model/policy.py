@@ -1,7 +1,7 @@
-"""`Policy`: what everything else holds. It gives rows over the catalogue for contexts, and lists for histories.
+"""`Policy`: logits over the catalogue for contexts, and lists for histories.
 
-Saved as a folder: `policy.safetensors` (weights), `policy.json` (what is needed to build the network again) and
-`items.parquet` (which item has which index), so a policy needs neither its data set nor its training code.
+Saved as a folder: `policy.safetensors` (weights), `policy.json` (description of the network) and `items.parquet` (index
+of each item), so a policy needs neither its data set nor its training code.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Policy:
         self.origin = origin
         self.items = items
         self.beta = beta
-        self.learnt: dict[str, Tensor] = {}  # of features, beside the network itself (see `Network.plain_state`)
+        self.learnt: dict[str, Tensor] = {}  # saved weights of features (see `Network.plain_state`)
         self._index: dict[Hashable, int] | None = None
         if beta is not None:
             self._check_dial(beta)
@@ -68,16 +68,16 @@ class Policy:
         dial = "" if self.beta is None else f" at β={self.beta:g}"
         return f"<Policy: {self.origin.objective}{dial} over {self.n_items:,} items>"
 
-    # ------------------------------------------------------------------ what it believes
+    # ------------------------------------------------------------------ distributions
 
     @property
     def n_items(self) -> int:
-        """V."""
+        """Number of items in the catalogue, V."""
         return self.network.n_items
 
     @property
     def critic(self) -> str | None:
-        """The head the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or none."""
+        """Head that the dial tilts by: 'tilt' (a calibrated critic of its own), 'q', 'reward', or None."""
         return self.network.dial
 
     def _check_dial(self, beta: float) -> None:
@@ -107,17 +107,17 @@ class Policy:
 
     @torch.no_grad()
     def rows_at(self, batch: Batch, tokens: Tensor) -> Logits:
-        """The same at any tokens."""
+        """Unnormalised log π(·|x) at the given tokens of a batch."""
         return self.rows_of(self.network.hidden_without_dropout(batch)[tokens])
 
     def rows_of(self, hidden: Tensor) -> Logits:
-        """The same at hidden states [N, D]."""
+        """Unnormalised log π(·|x) at hidden states [N, D]."""
         return self.network.policy(hidden, beta=self.beta, logging=self.origin.estimates_logging)
 
-    # ------------------------------------------------------------------ what it would show
+    # ------------------------------------------------------------------ lists
 
     def batch(self, histories: Sequence[Sequence[Hashable]], events: Sequence[Sequence[str]] | None = None) -> Batch:
-        """Histories of item ids (and what came of each) as a batch. Items this policy never saw are left out."""
+        """Histories of item ids (and their events) as a batch. Items that this policy never saw are left out."""
         if self._index is None:
             self._index = index_of(self.items)
         batch = batch_from(histories, events, index=self._index, names=self.origin.events, length=self.network.length)
@@ -145,7 +145,7 @@ class Policy:
         """The k best items for each history, or with `sample` k drawn without replacement, with propensities.
 
         `histories` are lists of item ids, or a frame with a row per event. `exclude` is never shown to anyone;
-        `exclude_each` and `candidates` (None: all) are each history's own.
+        `exclude_each` and `candidates` (None: all) hold one list per history.
         """
         given = histories_of(histories, self.items["item_id"].type)
         batch = self.batch(given.histories, given.events if events is None else events)
@@ -157,7 +157,7 @@ class Policy:
         return with_names(replace(lists, ids=given.ids), self.items)
 
     def with_items(self, table: Any) -> Policy:
-        """The same policy with the new items of a table (a file or a frame): old rows stay, bit for bit."""
+        """The policy extended by the new items of a table (a file or a frame): old rows stay, bit for bit."""
         from localpolicy.model.extension import Extension  # it knows networks of all kinds
 
         extension = Extension(self.items, self.network, table)
@@ -171,10 +171,10 @@ class Policy:
 
     @torch.no_grad()
     def scores(self, pairs: Any, histories: Any) -> pa.Table:
-        """log π(item | history) of given pairs: `pairs` is a frame of whose (as in `histories`) and item.
+        """log π(item | history) of given pairs: `pairs` is a frame of sequence_id (as in `histories`) and item_id.
 
-        `histories` is a frame with a row per event. The table is that of `pairs` with a column log_probability; an item
-        that the policy never saw has none.
+        `histories` is a frame with a row per event. The result is the table of `pairs` with a column log_probability;
+        null for an item that the policy never saw.
         """
         wanted = pairs_of(pairs, histories, self.items["item_id"].type)
         index = index_of(self.items)
@@ -198,7 +198,7 @@ class Policy:
         self.save_description(folder, catalogue=catalogue)
 
     def save_description(self, folder: Path, *, catalogue: Path | None = None) -> None:
-        """Everything but the weights."""
+        """Write everything but the weights: policy.json and items.parquet."""
         write_json(
             folder / "policy.json",
             {"format": FORMAT.current, "network": self.network.describe(), "origin": self.origin._asdict()},
@@ -216,7 +216,7 @@ class Policy:
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
     ) -> Policy:
-        """Read a saved policy (a run folder). `backbone` is needed where the run was trained with one of the user's.
+        """Read a saved policy (a run folder). `backbone` is the user's module, if the run was trained with one.
 
         With `shard` only this rank's rows are read.
         """
@@ -244,13 +244,13 @@ class Policy:
 
 
 class _StoredPart(BaseModel):
-    """A part of policy.json, as it must be."""
+    """Schema of a part of policy.json: other keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class _Made(_StoredPart):
-    """What `Network.describe` says."""
+    """Schema of `Network.describe`."""
 
     model: ModelConfig
     items: int = Field(ge=1, le=LARGEST)
@@ -261,7 +261,7 @@ class _Made(_StoredPart):
 
 
 class _MadeTowers(_Made):
-    """What `Towers.describe` says: μ̂'s network, and the critics beside it."""
+    """Schema of `Towers.describe`: μ̂'s network, and its critics."""
 
     critics: list[_Made] = Field(min_length=1)
     beta: float = Field(gt=0)
@@ -270,7 +270,7 @@ class _MadeTowers(_Made):
 
 
 class _Description(_StoredPart):
-    """policy.json."""
+    """Schema of policy.json for a single network."""
 
     format: int
     network: _Made
@@ -278,7 +278,7 @@ class _Description(_StoredPart):
 
 
 class _TowersDescription(_Description):
-    """policy.json of several towers."""
+    """Schema of policy.json for several towers."""
 
     network: _MadeTowers
 
@@ -308,12 +308,12 @@ def _catalogue(path: Path, items: int) -> pa.Table:
 
 
 class _HeadPolicy(Policy):
-    """The same network, another head."""
+    """Policy by another head of the same network."""
 
     def __init__(self, network: Network | Towers, origin: Origin, items: pa.Table, head: str) -> None:
         super().__init__(network, origin, items)
         self._head = head
 
     def rows_of(self, hidden: Tensor) -> Logits:
-        """Of that head."""
+        """Logits of the given head at hidden states [N, D]."""
         return self.network.head(self._head).detach().logits(hidden)

@@ -1,12 +1,12 @@
-"""From a batch to a `Readout`: which numbers an objective asked for, and how the network gives them.
+"""Reads of a batch: the `Readout` with the numbers that an objective declares, computed by a network.
 
 Two passes at most. The first, with dropout, carries gradients: log π(a|x) and the critic that is being fitted. The
 second, without dropout and as a constant, gives everything else: the weights' Q and baselines, TD targets, and the
 features of the logging and value heads, which are cut from the backbone.
 
-Where the log has lists or filters, π and μ̂ are distributions over what could be chosen at a position, in value and
-gradient (see `catalogue.open_items`): the draw was among these. Over the whole catalogue the likelihood of lists has
-another optimum than μ, the items' shares of exposure, which are at most 1/k for lists of k.
+If the log has lists or filters, π and μ̂ are distributions over the items that could be chosen at a position, in value
+and gradient (see `catalogue.open_items`): the draw was among these. Over the whole catalogue the likelihood of lists
+has another optimum than μ, the items' shares of exposure, which are at most 1/k for lists of k.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONSTANT = {"q", "q_expected", "q_policy", "q_max", "q_sampled", "next_value", "
 
 
 def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
-    """The heads a network needs so that `reads` can be read."""
+    """Names of the heads that a network needs so that `reads` can be read."""
     fields = reads.fields
     if not reads.policy:
         assert reads.critic is not None
@@ -49,12 +49,12 @@ def heads_for(reads: Reads, *, logging_given: bool) -> tuple[str, ...]:
 
 
 def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
-    """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M], meant for positions.
+    """G_t = r_t + Σ_{k>=1} γ^k r_{t+k}, to the end of the sequence: [M], valid at positions.
 
-    A window ends where its history does; what its sequence earned after that is known (`Batch.beyond`). Context rows
+    A window ends where its history does; rewards of its sequence after that are known (`Batch.beyond`). Context rows
     are no steps. A list is one step: a place earns its own reward and, discounted, all that later lists earn. Lower
-    places of the same list are neither later nor its own. Where a list has one reward, each of its places has helped to
-    earn it: r is the list's, E[r | x, a] is what showing a there is worth with the rest left to μ.
+    places of the same list are neither later nor its own. If a list has one reward, each of its places has helped to
+    earn it: r is the list's, and E[r | x, a] is the value of showing a there with the rest left to μ.
     """
     layout = Layout.of(batch)
     reward, own = layout.pad(batch.reward), layout.pad(batch.credited)
@@ -75,9 +75,9 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
 
 
 def critic_targets(batch: Batch, *, gamma: float) -> tuple[Tensor, Tensor]:
-    """What a critic is held to at each position, r/e + Σ_{k>=1} γ^k r_{t+k}, and the weight e² of its squared error.
+    """(r/e + Σ_{k>=1} γ^k r_{t+k}, e²): a critic's target at each position, and the weight of its squared error.
 
-    e is how much the item's place is looked at (see `data.places`): a critic tells what an item earns at the first
+    e is the examination of the item's place (see `data.places`): a critic predicts the reward at the first
     place. With γ = 0 the weighted error is (e q - r)², that of the reward itself.
     """
     returns = returns_to_go(batch, gamma=gamma)[batch.scored]
@@ -88,30 +88,30 @@ def critic_targets(batch: Batch, *, gamma: float) -> tuple[Tensor, Tensor]:
 
 
 def lower_rewards(batch: Batch) -> Tensor:
-    """What the places below a list's first one earned, at the first: [M]. Nothing, where a list has one reward."""
+    """Rewards of the places below a list's first one, summed at the first: [M]. 0 if a list has one reward."""
     assert batch.context is not None
     total = torch.zeros_like(batch.reward).index_add_(0, batch.context, batch.reward)
     return total - batch.credited
 
 
 def _scored(values: Tensor, batch: Batch) -> Tensor:
-    """Of one value per token those of the positions: [N, …]."""
+    """Values at the positions [N, …], from one value per token."""
     return values if batch.whole else values.index_select(0, batch.scored)
 
 
 @dataclass(frozen=True)
 class NetworkReader:
-    """Reads from `network` what an objective declared."""
+    """Reader of the numbers that an objective declared, from `network`."""
 
     network: Network
     reads: Reads
     catalogue: ModuleType
-    logging_policy: Policy | None = None  # μ̂ where it is not a head
-    sampler: Sampler | None = None  # of the items that training sums over; None: all of them
+    logging_policy: Policy | None = None  # μ̂ if it is not a head
+    sampler: Sampler | None = None  # draws the items that training sums over; None: all items
 
     @property
     def critic(self) -> str | None:
-        """The critic whose numbers are read."""
+        """Name of the critic that is read, or None."""
         return self.reads.critic if any(name.startswith("q") for name in self.reads.fields) else None
 
     def read(self, batch: Batch, *, step: int, coin: bool, generator: torch.Generator | None = None) -> Readout:
@@ -168,14 +168,14 @@ class NetworkReader:
         return self.sampler.log_prob(rows, items)
 
     def _mean(self, rows: Logits, values: Logits) -> Tensor:
-        """Σ_a softmax(row)_a value_a, over the same items as `_log_prob`."""
+        """Σ_a softmax(row)_a value_a, over the items that `_log_prob` sums over."""
         if self.sampler is None or not (self.network.training and isinstance(rows, LinearLogits)):
             return self.catalogue.mean(rows, values)  # type: ignore[no-any-return]
         assert isinstance(values, LinearLogits), "the catalogue is not split over ranks: refused before training"
         return self.sampler.mean(rows, values)
 
     def _fitted(self, coin: bool) -> tuple[str, str]:
-        """The head that is fitted, and the one that evaluates it."""
+        """Names of the head that is fitted, and of the one that evaluates it."""
         if self.critic == "reward":
             return "reward", "reward"
         if not self.reads.policy:  # an expectation has no maximum to be biased: one head is enough
@@ -187,9 +187,9 @@ class NetworkReader:
         return self.network.scores("reward" if self.critic == "reward" else "q", hidden)
 
     def _logging(self, batch: Batch, hidden_eval: Tensor, tokens: Tensor, frozen: GraphBranch) -> Logits:
-        """μ̂'s logits at these tokens, up to a number that all items of a context share: a softmax does not see it.
+        """μ̂'s logits at these tokens, up to a constant of each context, on which a softmax does not depend.
 
-        `frozen` begins where batch and tokens are known.
+        `frozen` is the side stream that a frozen μ̂ may use: it starts once batch and tokens are known.
         """
         if self.logging_policy is None:
             return self.network.scores("logging", hidden_eval.index_select(0, tokens)).logits
@@ -240,11 +240,11 @@ class NetworkReader:
     ) -> Tensor:
         """max: Q_B(x', argmax_a Q_A(x',a)); expected: Σ_a μ̂(a|x') Q_B(x',a); 0 at a sequence's end.
 
-        Where the sequence goes on in another history, its context lies in another window: what it earned from there on
-        is an unbiased estimate of V_μ(x').
+        If the sequence continues in another history, its context lies in another window: the rewards from there on are
+        an unbiased estimate of V_μ(x').
 
-        Where the next step is a list, that is its first place's value: with what comes after the list, and without what
-        the lower places earned, which is added as the log has it.
+        If the next step is a list, this is its first place's value: with what comes after the list, and without the
+        rewards of the lower places, which are added from the log.
         """
         after, exists = following_token
         # Where sizes are fixed, every position is computed: how many have a next one is known to the device alone.
@@ -268,7 +268,7 @@ class NetworkReader:
 
     @torch.no_grad()
     def _sampled(self, numbers: dict[str, Tensor], items: Tensor, generator: torch.Generator | None) -> Tensor:
-        """The mean of Q over the taken item and `negatives` uniformly drawn ones."""
+        """Mean of Q over the taken item and `negatives` uniformly drawn ones."""
         critic = self._critic(numbers["features"])
         device = items.device if generator is None else generator.device
         shape = (len(items), self.reads.negatives)

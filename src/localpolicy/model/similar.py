@@ -1,4 +1,4 @@
-"""A policy's item embeddings by themselves: items like an item, and a table for a vector store."""
+"""Item embeddings of a policy: similar items, and a table for a vector store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from localpolicy.runtime.frames import to_frame
 
 
 def _ids(items: Any) -> list[Any]:
-    """Ids of any kind of list, or one by itself."""
+    """The ids as a list, from any kind of list or from a single id."""
     if isinstance(items, str | bytes) or not isinstance(items, Iterable):
         return [items]
     return list(items.tolist() if hasattr(items, "tolist") else items)
@@ -56,7 +56,7 @@ def similar_items(policy: Policy, items: Iterable[Hashable] | Hashable, k: int =
 
 
 def embedding_table(policy: Policy, out: Path | str | None = None) -> Any:
-    """A frame of item_id, name if there is one, and embedding; with `out` as a Parquet file too."""
+    """Frame of item_id, name if there is one, and embedding; with `out` as a Parquet file too."""
     rows = policy.network.embedding.detach().cpu().numpy()
     vectors = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel(), pa.float32()), rows.shape[1])
     columns: dict[str, Any] = {"item_id": policy.items["item_id"].combine_chunks()}

@@ -27,7 +27,7 @@ from localpolicy.types import Batch
 
 
 class Towers(nn.Module):
-    """What a policy reads of its network, for several.
+    """A logging tower and critic towers, with the interface of a single `Network`.
 
     `beta` is the trained policy's own, `slope` the critics' s, `cap` the largest factor c (None: none).
     """
@@ -50,32 +50,32 @@ class Towers(nn.Module):
 
     @property
     def towers(self) -> list[Network]:
-        """All of them, μ̂'s first."""
+        """The networks, μ̂'s first."""
         return [self.logging, *self.critics]
 
     @property
     def embedding(self) -> Tensor:
-        """The logging tower's: where the network lies, and in which precision."""
+        """Embedding of the logging tower, which gives the device and the precision."""
         return self.logging.embedding
 
     @property
     def answer(self) -> Tensor | None:
-        """The logging tower's."""
+        """Event embeddings of the logging tower, or None."""
         return self.logging.answer
 
     @property
     def critic(self) -> str:
-        """What the critics estimate: 'reward' or 'q'."""
+        """Quantity that the critics estimate: 'reward' or 'q'."""
         return next(iter(self.towers[1].heads))
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The names `head` knows: 'tilt' is the calibrated critic s Q."""
+        """Names that `head` accepts: 'tilt' is the calibrated critic s Q."""
         return ("logging", self.critic, "tilt")
 
     @property
     def reads_in(self) -> torch.dtype | None:
-        """See `training.losses.reading_in`."""
+        """Type in which heads read hidden states: see `training.losses.reading_in`."""
         return self.logging.reads_in
 
     @reads_in.setter
@@ -84,20 +84,20 @@ class Towers(nn.Module):
             tower.reads_in = half
 
     def encode(self, batch: Batch, layout: Layout) -> Tensor:
-        """[h_μ; h_1; …; h_K] of every token, laid out as told: [M, (1 + K) D]."""
+        """[h_μ; h_1; …; h_K] of every token under `layout`: [M, (1 + K) D]."""
         return torch.cat([tower.encode(batch, layout) for tower in self.towers], dim=1)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The same, without padding."""
+        """[h_μ; h_1; …; h_K] of every token, without padding."""
         return torch.cat([tower.hidden(batch) for tower in self.towers], dim=1)
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:
-        """The same as a constant, read as it would be when serving."""
+        """[h_μ; h_1; …; h_K] of every token as in serving: without dropout and gradients."""
         return torch.cat([tower.hidden_without_dropout(batch) for tower in self.towers], dim=1)
 
     def head(self, name: str) -> AnyHead:
-        """Over the whole hidden state: log μ̂ ('logging'), Q ('q' or 'reward', the critics' mean), s Q ('tilt')."""
+        """Head over the whole hidden state: log μ̂ ('logging'), Q ('q' or 'reward', the critics' mean), s Q ('tilt')."""
         assert name in self.heads, name
         base, values = self.parts()
         first, second = torch.zeros_like(base.weight), torch.zeros_like(values.weight)
@@ -108,7 +108,7 @@ class Towers(nn.Module):
         return base.replaced(torch.cat([first, scale * values.weight], dim=1), scale * values.bias)
 
     def parts(self) -> tuple[AnyHead, AnyHead]:
-        """log μ̂ over h_μ, and Q over [h_1; …; h_K]."""
+        """Heads of log μ̂ over h_μ, and of Q over [h_1; …; h_K]."""
         base, values = self.logging.head("policy"), [tower.head(self.critic) for tower in self.towers[1:]]
         if len(values) == 1:
             return base, values[0]
@@ -118,7 +118,7 @@ class Towers(nn.Module):
 
     @property
     def dial(self) -> str:
-        """The head by which a policy is tilted: the calibrated critic."""
+        """Name of the head that tilts the policy: the calibrated critic."""
         return "tilt"
 
     @torch.no_grad()
@@ -130,7 +130,7 @@ class Towers(nn.Module):
         logging: str | None = None,
         parts: tuple[AnyHead, AnyHead | None] | None = None,
     ) -> Logits:
-        """log μ̂ + min(s Â/β, log c) at these hidden states, at its own β unless one is given."""
+        """log μ̂ + min(s Â/β, log c) at these hidden states, at the trained β unless one is given."""
         scale = self.slope / (self.beta if beta is None else beta)
         base, values = self.parts() if parts is None else parts
         assert values is not None
@@ -152,11 +152,11 @@ class Towers(nn.Module):
 
     @property
     def n_parameters(self) -> int:
-        """How many parameters there are, on all ranks together."""
+        """Number of parameters, on all ranks together."""
         return sum(tower.n_parameters for tower in self.towers)
 
     def describe(self) -> dict[str, Any]:
-        """What is needed to build the same towers again."""
+        """Sizes and settings that `build` needs to make these towers again."""
         return {
             **self.logging.describe(),
             "critics": [tower.describe() for tower in self.towers[1:]],
@@ -167,7 +167,7 @@ class Towers(nn.Module):
 
 
 def build(made: dict[str, Any], *, backbone: nn.Module | None = None, shard: Shard | None = None) -> Network | Towers:
-    """The network that `describe` described, its weights not yet filled in."""
+    """The network of a description from `describe`, with untrained weights."""
     network = Network(
         ModelConfig.parse(made["model"]),
         items=made["items"],

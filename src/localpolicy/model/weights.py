@@ -1,6 +1,6 @@
-"""Weights on disk: safetensors, and whole tables however many ranks hold their rows.
+"""Weights on disk: safetensors with whole tables, however many ranks hold their rows.
 
-So a run can be loaded, or gone on with, by any number of processes.
+So any number of processes can load a run, or resume it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from localpolicy.catalogue.shards import Shard
 from localpolicy.errors import RunError
 from localpolicy.runtime.files import whole_file
 
-OF_FEATURES = re.compile(r"(logging\.|critics\.\d+\.)?features\.")  # not a backbone's that is called so
+OF_FEATURES = re.compile(r"(logging\.|critics\.\d+\.)?features\.")  # but not a backbone's parameter of that name
 DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.int32: "I32", torch.bfloat16: "BF16"}
 
 
 def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard: Shard | None) -> dict[str, Tensor]:
-    """The same tensors, those named in `split` with the rows of all ranks. All ranks ask, the leader gets them.
+    """The tensors, those named in `split` with the rows of all ranks. A collective: the leader gets them.
 
-    They are put together in its main memory, one after another.
+    They are assembled in the leader's main memory, one after another.
     """
     if shard is None:
         return dict(tensors)
@@ -61,16 +61,16 @@ def stored(state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def save_weights(state: Mapping[str, Any], path: Path) -> None:
-    """Tensors to safetensors."""
+    """Write tensors to a safetensors file, whole or not at all."""
     with whole_file(path) as partial:
         write_tensors(stored(state), partial)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """The bytes that `safetensors.torch.save` gives, one tensor after another.
+    """Write the bytes that `safetensors.torch.save` gives, one tensor after another.
 
-    By hand, since `save` doubles the memory, and `save_file` writes through a hidden file of its own in the folder: a
-    kill leaves it there under a random name, and the finished file is readable by its owner alone.
+    Done here because `save` doubles the memory, and `save_file` writes through a hidden file of its own in the folder:
+    a kill leaves it there under a random name, and the finished file is readable by its owner alone.
     """
     names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # so each is aligned
     header: dict[str, Any] = {}
@@ -88,12 +88,12 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def _bytes(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor, without a copy."""
+    """Memory of a tensor, without a copy."""
     return tensor.reshape(-1).view(torch.uint8).numpy().data
 
 
 def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
-    """sha256 over names, types, shapes and numbers."""
+    """SHA-256 over names, types, shapes and numbers."""
     sha = hashlib.sha256()
     for name, tensor in tensors:
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
@@ -102,7 +102,7 @@ def digest(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def digest_on_disk(path: Path) -> str | None:
-    """The digest of the tensors in a file, read one at a time; None where it cannot be read."""
+    """Digest of the tensors in a file, read one at a time; None if it cannot be read."""
     try:
         with safe_open(path, framework="pt") as file:
             return digest((name, file.get_tensor(name)) for name in sorted(file.keys()))
@@ -127,9 +127,9 @@ def fill(network: nn.Module, weights: dict[str, Tensor], *, source: Path) -> Non
 
 
 def refuse_other_shapes(network: nn.Module, path: Path) -> None:
-    """Raise where the tensors in a file are not those of a network, which may be on the `meta` device and cost nothing.
+    """Raise RunError if the tensors in a file do not fit a network, which may be on the `meta` device and cost nothing.
 
-    So a description that was altered is found out before memory is taken for what it says.
+    So an altered description is found before memory is allocated for it.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -145,20 +145,20 @@ def refuse_other_shapes(network: nn.Module, path: Path) -> None:
 
 
 def refuse_broken(weights: Mapping[str, Tensor], path: Path) -> None:
-    """Raise where a number is not finite: its lists would be none."""
+    """Raise RunError if a number is not finite: the lists would be meaningless."""
     for name, tensor in weights.items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise RunError(f"{path} holds numbers that are not finite (in {name}): it was altered. Train again.")
 
 
 def without_features(weights: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What was learnt of features, and the weights of the network itself (see `Network.plain_state`)."""
+    """Weights of features, and those of the network itself (see `Network.plain_state`)."""
     learnt = {name for name in weights if OF_FEATURES.match(name)}
     return {name: weights[name] for name in learnt}, {name: weights[name] for name in weights if name not in learnt}
 
 
 def load_weights(path: Path, *, split: Collection[str] = (), shard: Shard | None = None) -> dict[str, Tensor]:
-    """Tensors from safetensors, or an error that names the file; of those in `split` this rank's rows alone."""
+    """Read tensors from safetensors, those in `split` with this rank's rows alone; RunError if that fails."""
     try:
         with safe_open(path, framework="pt") as file:
             return {

@@ -1,13 +1,13 @@
-"""Backbones: what turns histories into hidden states.
+"""Backbones: networks from histories to hidden states.
 
 A backbone is any `nn.Module` called as `backbone(embedded, layout) -> hidden`, where
 
     embedded [M, D]  the embedded tokens of a batch, flat, without padding
-    layout           where each token stands; `layout.pad` and `layout.flatten` convert to and from [B, T, D]
+    layout           the place of each token; `layout.pad` and `layout.flatten` convert to and from [B, T, D]
     hidden   [M, D]  the context of each token: it must depend on this and earlier tokens of its sequence alone
 
 Adding one = one file + one line below. One from outside is passed as a module, or named as `package.module:Name` (a
-class that is built as ours are: width, length, blocks, heads, dropout), or registered by an installed package under
+class with the arguments of ours: width, length, blocks, heads, dropout), or registered by an installed package under
 the entry point group `localpolicy.backbones`.
 """
 
@@ -29,10 +29,10 @@ from localpolicy.model.backbones.sasrec import SASRec
 
 
 class Backbone(Protocol):
-    """Histories in, hidden states out."""
+    """Module from histories to hidden states."""
 
     def __call__(self, embedded: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """Hidden states [M, D] of embedded tokens [M, D]."""
         ...
 
 
@@ -42,12 +42,12 @@ BACKBONES: dict[str, type[nn.Module]] = {
     "gru": GRU,
     "convolution": Convolution,
 }
-# Modules that were passed in this process, by name and as they came: runs trained with them can be opened here.
+# Untrained copies of modules that were passed in this process, by name: runs trained with them can be opened here.
 _PASSED: dict[str, nn.Module] = {}
 
 
 def backbone_called(name: str) -> Callable[..., nn.Module]:
-    """The backbone of this name: ours, a registered one, or one that is imported already."""
+    """Constructor of the backbone of this name: ours, a registered one, or an imported class."""
     backbone = BACKBONES.get(name) or plugins.find("backbones", name)
     if backbone is None:
         raise ConfigError(
@@ -56,19 +56,19 @@ def backbone_called(name: str) -> Callable[..., nn.Module]:
         )
     ours = name in BACKBONES or name in plugins.registered("backbones")
     if not ours and not (isinstance(backbone, type) and issubclass(backbone, nn.Module)):
-        # The name may come from a file: what it finds must be a network before it is called.
+        # The name may come from a file: it must name a network before it is called.
         raise ConfigError(f"model.backbone: '{name}' is {shown(backbone)}, not a subclass of torch.nn.Module.")
     made: Callable[..., nn.Module] = backbone
     return made
 
 
 def remember(backbone: nn.Module) -> None:
-    """Keep a copy of a module that was passed, from before it is trained."""
+    """Keep an untrained copy of a module that the user passed."""
     _PASSED[plugins.name_of(backbone)] = copy.deepcopy(backbone)
 
 
 def passed_before(name: str) -> nn.Module:
-    """A copy of the module of this name that was passed in this process."""
+    """Copy of the module of this name that was passed in this process."""
     if name not in _PASSED:
         raise RunError(
             f"this run has a backbone of your own ({name}): pass the same module as backbone=, or train with it by "

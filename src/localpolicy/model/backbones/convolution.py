@@ -18,7 +18,7 @@ KERNEL = 3
 
 
 class Causal(nn.Module):
-    """h + conv(relu(norm(h))), looking back alone."""
+    """h + conv(relu(norm(h))), on this and earlier steps alone."""
 
     def __init__(self, width: int, dilation: int, dropout: float) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Causal(nn.Module):
         self.dropout = dropout
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[B, T, D] -> [B, T, D]."""
+        """Hidden states [B, T, D] of hidden states [B, T, D]."""
         inner = functional.relu(self.norm(hidden)).transpose(1, 2)
         inner = self.convolution(functional.pad(inner, (self.reach, 0))).transpose(1, 2)
         return hidden + functional.dropout(inner, self.dropout, self.training)
@@ -44,5 +44,5 @@ class Convolution(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """Hidden states [M, D] of embedded tokens [M, D]."""
         return self.norm(layout.flatten(self.layers(layout.pad(embedded))))  # type: ignore[no-any-return]

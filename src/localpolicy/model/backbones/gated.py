@@ -37,7 +37,7 @@ class GatedBlock(nn.Module):
         self.narrow = nn.Linear(4 * width, width, bias=False)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """Hidden states [M, D] of hidden states [M, D]."""
         dropout = self.dropout if self.training else 0.0
         flat = self.project_in(self.norm_attention(hidden))
         mixed = self.project_out(attend(flat, layout, heads=self.heads, dropout=dropout))
@@ -58,7 +58,7 @@ class Gated(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """Hidden states [M, D] of embedded tokens [M, D]."""
         hidden = functional.dropout(embedded + take(self.position, layout.column), self.dropout, self.training)
         for block in self.blocks:
             hidden = block(hidden, layout)

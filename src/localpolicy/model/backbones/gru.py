@@ -21,7 +21,7 @@ class GRU(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """Hidden states [M, D] of embedded tokens [M, D]."""
         embedded = functional.dropout(embedded, self.dropout, self.training)
         hidden, _ = self.recurrent(layout.pad(embedded))
         return self.norm(functional.dropout(layout.flatten(hidden), self.dropout, self.training))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""How weights start."""
+"""Initial weights."""
 
 from __future__ import annotations
 

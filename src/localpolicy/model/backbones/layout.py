@@ -1,8 +1,8 @@
-"""Where the flat tokens of a batch stand, and the way to a padded block and back.
+"""Places of a batch's flat tokens in its sequences, and the conversion to a padded block and back.
 
-Linear layers run on flat tokens, so padding costs them nothing; only what mixes steps needs a block. Tokens are
-left-aligned: padding comes after a sequence's end, where nothing causal can see it. It holds zeros, since a
-non-finite number there would reach gradients even through a mask.
+Linear layers run on flat tokens, so padding costs them nothing; only operations that mix steps need a block. Tokens are
+left-aligned: padding comes after a sequence's end, where nothing causal can see it. It holds zeros, since a non-finite
+number there would reach gradients even through a mask.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from localpolicy.types import Batch
 
 
 class Layout(NamedTuple):
-    """Token m is step column[m] of sequence row[m]."""
+    """Places of flat tokens: token m is step column[m] of sequence row[m]."""
 
     row: Tensor  # [M]
     column: Tensor  # [M]
     rows: int  # B
     columns: int  # T, the longest window of this batch
-    wanted: Tensor | None = None  # tokens that anyone will ask for; None: all
-    known: tuple[Tensor, Tensor] | None = None  # the bounds, where they are there already
+    wanted: Tensor | None = None  # tokens whose hidden states are read; None: all
+    known: tuple[Tensor, Tensor] | None = None  # the bounds, if they were computed before
 
     @classmethod
     def of(cls, batch: Batch) -> Layout:
@@ -35,12 +35,12 @@ class Layout(NamedTuple):
 
     @property
     def cell(self) -> Tensor:
-        """Each token's place among the B x T of the block: [M]."""
+        """Index of each token among the B x T of the block: [M]."""
         return self.row * self.columns + self.column
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Where each sequence's tokens begin and end among the flat ones, which are in sequence order: [B] each."""
+        """First and last index (exclusive) of each sequence's flat tokens, which are in sequence order: [B] each."""
         if self.known is not None:
             return self.known
         rows = torch.arange(self.rows, device=self.row.device)

@@ -15,7 +15,7 @@ from localpolicy.model.backbones.init import normal
 from localpolicy.model.backbones.layout import Layout
 from localpolicy.runtime.deferred_gradients import take
 
-WIDEST = 256  # of a row that one program of a GPU holds
+WIDEST = 256  # numbers of a row that one program of a GPU holds
 
 
 def _fits(steps: int, width: int) -> bool:
@@ -24,7 +24,7 @@ def _fits(steps: int, width: int) -> bool:
 
 
 def attend(flat: Tensor, layout: Layout, *, heads: int, dropout: float) -> Tensor:
-    """Causal attention within each sequence, of queries, keys and values side by side: [M, 3D] -> [M, D]."""
+    """Causal attention within each sequence, of concatenated queries, keys and values: [M, 3D] -> [M, D]."""
     block = layout.pad(flat)  # [B, T, 3D]
     query, key, value = block.unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # each [B, heads, T, d]
     mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True, dropout_p=dropout)
@@ -48,13 +48,13 @@ class Block(nn.Module):
         return attend(flat, layout, heads=self.heads, dropout=self.dropout if self.training else 0.0)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]."""
+        """Hidden states [M, D] of hidden states [M, D]."""
         return self._with_mlp(
             hidden, self.project_out(self._attend(self.project_in(self.norm_attention(hidden)), layout))
         )
 
     def at_ends(self, hidden: Tensor, layout: Layout, ends: Tensor) -> Tensor:
-        """The same at each sequence's last token alone: [M, D] -> [B, D].
+        """The block's output at each sequence's last token alone: [M, D] -> [B, D].
 
         One query needs no keys and values of its own for every token: q·(K n) = (Kᵀ q)·n, and Σ p (V n) = V Σ p n. The
         bias of the keys adds the same to all scores of a query, so it changes nothing.
@@ -77,7 +77,9 @@ class Block(nn.Module):
     def fused(
         self, hidden: Tensor, normed: Tensor, layout: Layout, following: nn.LayerNorm, *, seed: Tensor, site: int
     ) -> tuple[Tensor, Tensor]:
-        """The same in few kernels: hidden states and their norm, to hidden states and the `following` norm of them."""
+        """The block in few kernels: hidden states and their norm, to new hidden states and the `following` norm of
+        them.
+        """
         from localpolicy.kernels.attention import short_attention
         from localpolicy.kernels.residual import add_and_norm, linear
 
@@ -108,7 +110,7 @@ class SASRec(nn.Module):
         self.norm = nn.LayerNorm(width)
 
     def forward(self, embedded: Tensor, layout: Layout) -> Tensor:
-        """[M, D] -> [M, D]; zeros at tokens that nobody reads."""
+        """Hidden states [M, D] of embedded tokens [M, D]; zeros at tokens that nobody reads."""
         hidden = embedded + take(self.position, layout.column)
         if hidden.is_cuda and hidden.dtype == torch.float32 and hidden.shape[1] <= WIDEST and fused.missing() is None:
             return self._fused(hidden, layout)
