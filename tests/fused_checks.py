@@ -1,4 +1,4 @@
-"""What the fused kernels must give, wherever they run: the numbers and gradients of `dense` in float64."""
+"""Checks of the fused kernels, on a GPU or in the interpreter: numbers and gradients of `dense` in float64."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def check_values(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=Tru
 
 
 def check_equal_rows(module, n, v, d, *, device="cpu"):
-    """Items with one row tie, wherever they stand and in whatever order a product is summed."""
+    """Check that items with one row tie, wherever they stand and in whatever order a product is summed."""
     rows = draw_rows(n, v, d, device=device)
     copies = torch.arange(0, v, 7, device=device)
     rows.head.weight[copies] = rows.head.weight[0].clone()
@@ -85,13 +85,13 @@ def check_equal_rows(module, n, v, d, *, device="cpu"):
 
 
 def draw_open(items, *, most=3):
-    """Lists in which every position but the first of each has some above it, and nothing is filtered."""
+    """Open items of lists: every position but the first of each list has some above it, and nothing is filtered."""
     position = torch.arange(len(items), device=items.device)
     return OpenItems(items, position, position % (most + 1), torch.full_like(position, -1), None)
 
 
 def check_open(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True):
-    """log π among open items, its mean of values and its gradients, by tiles."""
+    """Check log π among open items, its mean of values and its gradients, by tiles."""
     rows, values = (draw_rows(n, v, d, dtype, device=device, seed=seed, scale=scale, bias=bias) for seed in (0, 1))
     items = draw_items(n, v, device)
     given = draw_open(items)
@@ -111,7 +111,7 @@ def check_open(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=True)
 
 
 def gradients(module, rows, items, upstream, *, constant_weight=False, keep=False, open_items=None):
-    """Of hidden states, weights and biases, where there are any. `keep`: the leaves, too."""
+    """Gradients of hidden states, weights and biases, if there are any. `keep`: the leaves, too."""
     leaves = [part.detach().clone().requires_grad_() for part in (rows.hidden, *rows.head) if part is not None]
     leaves[1].requires_grad_(not constant_weight)
     made = LinearLogits(leaves[0], Head(leaves[1], leaves[2] if len(leaves) > 2 else None))
@@ -122,7 +122,7 @@ def gradients(module, rows, items, upstream, *, constant_weight=False, keep=Fals
 
 
 def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
-    """Scores at the items, and their gradients: alone, and where rows' gradients wait for the end."""
+    """Check scores at the items, and their gradients: alone, and with gradients of rows that are deferred."""
     rows = draw_rows(n, v, d, dtype, device=device, bias=bias)
     items = draw_items(n, v, device)
     upstream = torch.linspace(-1, 2, n, dtype=torch.float64, device=device)
@@ -148,7 +148,7 @@ def check_taken(n, v, d, dtype, *, tolerance, device="cpu", bias=True):
 
 
 def check_freed(module, rows, items):
-    """A result that nobody holds is gone at once. A captured step fails where an older graph is still alive."""
+    """Check that a result without references is freed at once: a captured step fails if an older graph is alive."""
     hidden = rows.hidden.detach().clone().requires_grad_()
     gc.disable()
     try:
@@ -184,7 +184,7 @@ def check_gradients(n, v, d, dtype, *, tolerance, device="cpu", scale=1.0, bias=
 
 
 def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.0):
-    """The k best: all different, in falling order, and as good as those of the definition."""
+    """Check the k best: all different, in falling order, and as good as those of the definition."""
     from localpolicy.kernels.top_k import top_k
 
     rows = draw_rows(n, v, d, dtype, device=device, bias=bias, scale=scale)
@@ -199,7 +199,7 @@ def check_top(n, v, d, k, dtype, *, tolerance, device="cpu", bias=True, scale=1.
 
 
 def check_ties(v, k, device="cpu"):
-    """Of equal scores the lower index comes first, in whichever group it is, and zero has one sign."""
+    """Check that of equal scores the lower index comes first, in whichever group it is, and that zero has one sign."""
     from localpolicy.kernels.top_k import largest_columns, top_k
 
     assert largest_columns(torch.tensor([[-0.0], [0.0], [-0.0], [1.0]], device=device), 3)[1].tolist() == [[3, 0, 1]]
@@ -220,7 +220,7 @@ def check_ties(v, k, device="cpu"):
 
 
 def check_top_without(n, v, d, k, device="cpu"):
-    """Forbidden items enter no list: as in chunks, where their scores are -inf."""
+    """Check that forbidden items enter no list: as in chunks, where their scores are -inf."""
     from localpolicy.catalogue.masked import MaskedLogits
 
     rows = draw_rows(n, v, d, device=device)
@@ -233,7 +233,7 @@ def check_top_without(n, v, d, k, device="cpu"):
 
 
 def check_range(n, v, d, dtype, shift, *, tolerance, device="cpu"):
-    """All scores moved by so much that plain exponentials are 0 or infinite."""
+    """Check scores that are moved so far that plain exponentials are 0 or infinite."""
     p, q = (draw_rows(n, v, d, dtype, device=device, seed=seed) for seed in range(2))
     p.head.bias[:] = shift  # a number that every type has
     items = draw_items(n, v, device)
@@ -247,7 +247,7 @@ def check_range(n, v, d, dtype, shift, *, tolerance, device="cpu"):
 
 
 def check_statistics(n, v, d, dtype, *, tolerance, device="cpu", lists=1, exclude=False):
-    """Everything evaluation asks, against logits that are formed."""
+    """Check all statistics of an evaluation against logits that are formed."""
     from localpolicy.catalogue.statistics import catalogue_statistics
     from localpolicy.logits import DenseLogits
 
@@ -283,7 +283,7 @@ def check_statistics(n, v, d, dtype, *, tolerance, device="cpu", lists=1, exclud
 
 
 def check_adam(device):
-    """Tables and small parameters move as AdamW in float64 moves them."""
+    """Check that tables and small parameters move as in AdamW in float64."""
     generator = torch.Generator().manual_seed(0)
     shapes = [(601, 7), (5,)]
     start = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
@@ -310,7 +310,7 @@ def check_adam(device):
 
 
 class ThroughMemory(Ranks):
-    """Ranks that share one GPU: their numbers meet in main memory, since NCCL wants a device for each."""
+    """Ranks that share one GPU: their numbers meet in main memory, since NCCL needs a device for each."""
 
     def sum_(self, tensor):
         return tensor.copy_(super().sum_(tensor.cpu()))
@@ -324,7 +324,7 @@ class ThroughMemory(Ranks):
 
 
 def check_sharded(ranks, device, n, v, d, tolerance):
-    """Each rank's rows through the kernels: the numbers and gradients of `dense` over the whole catalogue."""
+    """Check each rank's rows through the kernels: numbers and gradients of `dense` over the whole catalogue."""
     ranks = ThroughMemory(ranks.rank, ranks.total)
     shard = Shard(ranks, v)
     mine = slice(n * ranks.rank // 3, n) if ranks.rank else slice(0, n // 3)  # two ranks, uneven

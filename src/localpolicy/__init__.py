@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from localpolicy.version import __version__ as __version__
 
-# Torch's threads wait for each other asleep, not in a loop: beside other programs a waiting thread would use up the
+# Torch's threads wait for each other asleep, not in a loop: next to other programs a waiting thread would use up the
 # time of the one it waits for, and a step of a tenth of a second would take seconds. Read when torch is imported.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 

@@ -1,10 +1,10 @@
-"""Errors that speak to users: what was expected, what came, and what to do.
+"""Errors for users: what was expected, what was found, and what to do.
 
-Every `LocalPolicyError` is something the user can fix; the command line prints its text and leaves with
-exit code 2. Anything else that escapes is our fault, and leaves with exit code 1.
+Every `LocalPolicyError` is something the user can fix; the command line prints its text and leaves with exit code 2.
+Anything else that escapes is our fault, and leaves with exit code 1.
 
-Messages name options as the command line has them (--skip-bad-rows). To somebody who called a function they read as its
-keywords (skip_bad_rows=True): `as_keywords`.
+Messages name options as the command line has them (--skip-bad-rows). A caller from Python reads them as keywords
+(skip_bad_rows=True): `as_keywords`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 10
 LONGEST_MESSAGE = 1900  # characters
 _flags = False  # whether the user typed a command
 
-# What people call it elsewhere -> what it is here. Letters alone count.
+# Our name -> names of the same thing elsewhere. Only letters count.
 MEANT = {
     "sequence_id": ("user", "userid", "uid", "session", "sessionid", "visitor", "visitorid", "customer", "customerid"),
     "item_id": ("item", "itemid", "product", "productid", "movie", "movieid", "article", "articleid", "sku"),
@@ -44,7 +44,7 @@ MEANT = {
     "out": ("output", "folder", "path", "dir"),
     "k": ("n", "topk", "topn"),
 }  # fmt: skip
-# Options that are switches, or are called otherwise in Python.
+# Options that are switches, or have another name in Python.
 KEYWORDS = {
     "all": "every=", "no-baselines": "baselines=False", "no-keep-log": "keep_log=False", "resume": "resume=True",
     "resume-older": "resume_older=True", "force": "force=True", "skip-bad-rows": "skip_bad_rows=True",
@@ -60,14 +60,14 @@ _OPTION = re.compile(
 
 
 def bounded(text: str) -> str:
-    """A message short enough for a terminal: the beginning and the end of a long one."""
+    """Shorten a message for a terminal: the beginning and the end of a long one."""
     half = LONGEST_MESSAGE // 2
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} […] {text[-half:]}"
 
 
 @contextmanager
 def on_command_line() -> Iterator[None]:
-    """Within the block messages name options as they are typed."""
+    """Context manager: messages name options as they are typed on a command line."""
     global _flags
     before, _flags = _flags, True
     try:
@@ -77,12 +77,12 @@ def on_command_line() -> Iterator[None]:
 
 
 def to_caller(text: str) -> str:
-    """A message in the terms of whoever asked: flags of a command, or keywords of a function."""
+    """A message in the caller's terms: flags of a command, or keywords of a function."""
     return text if _flags else as_keywords(text)
 
 
 def as_keywords(text: str) -> str:
-    """The same message with `--columns item_id=sku` as `columns={"item_id": "sku"}`."""
+    """Rewrite options as keywords: `--columns item_id=sku` becomes `columns={"item_id": "sku"}`."""
     return _OPTION.sub(_keyword, text)
 
 
@@ -115,7 +115,7 @@ class LocalPolicyError(Exception):
         return bounded(to_caller(super().__str__()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Whatever arguments a subclass takes: an error must be able to leave a process of its own."""
+        """State for pickling, whatever arguments a subclass takes: errors pass between processes."""
         return _again, (type(self), self.args, self.__dict__)
 
 
@@ -124,7 +124,7 @@ class ConfigError(LocalPolicyError):
 
 
 class DataError(LocalPolicyError):
-    """A log or a prepared data set is not what it should be."""
+    """A log or a prepared data set is not as expected."""
 
 
 class RunError(LocalPolicyError):
@@ -132,23 +132,23 @@ class RunError(LocalPolicyError):
 
 
 class WriteError(LocalPolicyError):
-    """The disk is full, or refuses to be written."""
+    """The disk is full, or cannot be written."""
 
     def __init__(self, path: Path, why: str) -> None:
-        super().__init__(f"{path} could not be written: {why}. What was there before it is untouched; make room, then "
-                         "run the command again (a training goes on with --resume).")  # fmt: skip
+        super().__init__(f"{path} could not be written: {why}. Earlier files are untouched; make room, then run the "
+                         "command again (a training continues with --resume).")  # fmt: skip
 
 
 class TrainingError(LocalPolicyError):
-    """Training met a number it cannot go on with."""
+    """Training met a loss, gradient or weight that is not finite."""
 
 
 class Stopped(LocalPolicyError):
-    """The user asked to stop; what was done is saved."""
+    """The user asked to stop; finished work is saved."""
 
 
 def shown(value: Any) -> str:
-    """A user's value for a message: the beginning of a large one."""
+    """A user's value for a message, shortened if it is large."""
     return _repr.repr(value)
 
 

@@ -1,6 +1,6 @@
-"""Lists drawn from somebody's scores, with the probability of every place: numpy alone, in tens of microseconds.
+"""Lists drawn from given scores, with the probability of every place: numpy alone, in tens of microseconds.
 
-The law is Plackett and Luce's: with logits l, place j takes item a of what is open with probability
+The distribution is Plackett and Luce's: with logits l, place j takes open item a with probability
 
     exp(l(a)) / Σ_{b open} exp(l(b)).
 
@@ -17,16 +17,16 @@ import numpy as np
 
 from localpolicy.errors import ConfigError, DataError
 
-_own: list[np.random.Generator] = []  # of this process: a forked one must not draw what its parent draws
+_own: list[np.random.Generator] = []  # generator of this process: a forked one must not repeat its parent's draws
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_own.clear)
 
 
 class Ranked(NamedTuple):
-    """A list, and how likely each of its places was."""
+    """A list, and the probability of each of its places."""
 
     order: np.ndarray  # [k] positions among the candidates
-    propensities: np.ndarray  # [k] of each place, given the places above it; 1 where it was pinned
+    propensities: np.ndarray  # [k] of each place, given the places above it; 1 at pinned places
 
 
 def rerank(
@@ -40,7 +40,7 @@ def rerank(
     standardise: bool = False,
     rng: np.random.Generator | None = None,
 ) -> Ranked:
-    """k of the candidates drawn by softmax(scores / temperature), without replacement, and their propensities.
+    """Draw k of the candidates by softmax(scores / temperature), without replacement; with their propensities.
 
     The best `pinned` keep their places. `exclude` holds positions that may not be shown (sold out, seen): leave them
     out here, never after the draw, and log the others as candidates. `standardise` divides scores by their standard
@@ -59,7 +59,7 @@ def rerank(
 
 
 def law(scores: np.ndarray, *, temperature: float, standardise: bool = False) -> np.ndarray:
-    """The logits of somebody's scores: (s - max s) / τ, of s in standard deviations where that is asked for."""
+    """Logits of given scores: (s - max s) / τ, after standardising s within the request if `standardise`."""
     if not 0 < temperature < np.inf:
         raise ConfigError(
             f"temperature must be greater than 0, got {temperature}. For your own order without a draw: pinned=k."
@@ -90,7 +90,7 @@ def draw(
     floor: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Ranked:
-    """k positions: `pins` first, as they stand, then a draw from exp(logits) among the others."""
+    """Draw k positions: `pins` first, in their order, then by exp(logits) among the others."""
     if floor:
         logits = _floored(logits, floor)
     if pins is None:
@@ -111,7 +111,7 @@ def _drawn(logits: np.ndarray, k: int, rng: np.random.Generator | None) -> Ranke
 
 
 def clocks(size: int, rng: np.random.Generator | None = None) -> np.ndarray:
-    """The logarithms of exponential times of rate 1: less l, those of rate exp(l). The smallest rings first."""
+    """Logarithms of exponential times of rate 1: minus l, those of rate exp(l). The smallest rings first."""
     if rng is None:
         rng = _own[0] if _own else None
         if rng is None:
@@ -120,7 +120,7 @@ def clocks(size: int, rng: np.random.Generator | None = None) -> np.ndarray:
 
 
 def chances(taken: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    """P(place j | places above) of a list with logits `taken` [k], where `rest` was open and not taken."""
+    """P(place j | places above) of a list with logits `taken` [k]; `rest` holds the logits of the other open items."""
     left = np.empty(len(taken) + 1)
     left[0] = -np.inf
     if len(rest):
@@ -141,13 +141,13 @@ def _floored(logits: np.ndarray, floor: float) -> np.ndarray:
 
 
 def best(scores: np.ndarray, count: int) -> np.ndarray:
-    """The positions of the best, best first; of equal ones the earlier."""
+    """Positions of the `count` best scores, best first; of equal ones the earlier."""
     found: np.ndarray = np.argsort(-scores, kind="stable")[:count]
     return found
 
 
 def check_places(k: int, pinned: int, left: int) -> None:
-    """Raise unless a list of k, of which some are pinned, can be made of what is left."""
+    """Raise DataError unless k places, some of them pinned, can be filled from the candidates that are left."""
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (the candidates that may be shown), got {k}.")
     if not 0 <= pinned <= k:
@@ -155,7 +155,7 @@ def check_places(k: int, pinned: int, left: int) -> None:
 
 
 def checked_positions(positions: Any, size: int) -> np.ndarray:
-    """Positions of candidates, or a mask of them, as positions."""
+    """Positions of candidates, given as positions or as a mask; DataError for anything else."""
     found = np.asarray(positions)
     if found.dtype == bool:
         if found.shape != (size,):

@@ -1,8 +1,8 @@
-"""What users bring: objectives, backbones and readers, by name.
+"""Objectives, backbones and readers of users, found by name.
 
 A name is `package.module:Name`, or one that an installed package registers under the entry point group
-`localpolicy.objectives`, `localpolicy.backbones` or `localpolicy.readers`. Only what the user names is imported (an
-option, an argument, an installed package). A name in a run's files only finds what is imported already.
+`localpolicy.objectives`, `localpolicy.backbones` or `localpolicy.readers`. Only names that the user gives are imported
+(an option, an argument, an installed package). A name in a run's files only finds modules that are imported already.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from localpolicy.errors import ConfigError
 
-_modules: list[str] = []  # that the user named, for processes that this one starts
+_modules: list[str] = []  # modules that the user named, for processes that this one starts
 
 
 def named_modules() -> tuple[str, ...]:
@@ -24,9 +24,9 @@ def named_modules() -> tuple[str, ...]:
 
 
 def load(name: str) -> Any:
-    """Import `package.module:Name`, or a whole module where no name follows. For what a user names, never a file."""
+    """Import `package.module:Name`, or a whole module if no name follows. For names from the user, never a file."""
     module, _, attribute = name.partition(":")
-    if os.getcwd() not in sys.path:  # as `python -m` has it: a module beside the user's data
+    if os.getcwd() not in sys.path:  # like `python -m`: modules in the user's working directory
         sys.path.insert(0, os.getcwd())
     try:
         value: Any = importlib.import_module(module)
@@ -41,12 +41,12 @@ def load(name: str) -> Any:
 
 
 def registered(kind: str) -> set[str]:
-    """The names that installed packages register."""
+    """Names that installed packages register."""
     return {point.name for point in entry_points(group=f"localpolicy.{kind}")}
 
 
 def find(kind: str, name: str) -> Any:
-    """What an installed package registers under this name, or an imported module holds; None where there is neither."""
+    """The part that an installed package registers under this name, or that an imported module holds; else None."""
     for point in entry_points(group=f"localpolicy.{kind}"):
         if name in (point.name, point.value):
             try:

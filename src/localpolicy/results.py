@@ -1,6 +1,6 @@
-"""What every result can do: print itself, show itself in a notebook, give its numbers back as a dict or a table.
+"""Base class of results: printed, shown in a notebook, and given back as a dict or a table.
 
-Rooms below `report` know nothing of tables and pages: a result asks `report.results` for its own when it is shown.
+Packages below `report` know nothing of tables and pages: a result asks `report.results` for its own when it is shown.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-WRITER = "localpolicy.report.results"  # how each kind of result is shown; it is imported when something is
+WRITER = "localpolicy.report.results"  # shows each kind of result; imported when a result is shown
 
 
 def _writer() -> Any:
@@ -21,10 +21,10 @@ def _writer() -> Any:
 
 
 class Result:
-    """A result of a verb."""
+    """Result of a verb, with its numbers and its text."""
 
     def summary(self) -> str:
-        """One line, without a full stop."""
+        """Summary in one line, without a full stop."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
@@ -36,7 +36,7 @@ class Result:
         raise NotImplementedError
 
     def to_frame(self) -> Any:
-        """The numbers as a pandas DataFrame, or as a Polars one where pandas is not installed."""
+        """The numbers as a pandas DataFrame, or as a Polars one if pandas is not installed."""
         from localpolicy.runtime.frames import to_frame
 
         return to_frame(self.to_arrow())
@@ -53,5 +53,5 @@ class Result:
         return "\n".join(str(table) for table in _writer().tables_of(self)) or repr(self)
 
     def _repr_html_(self) -> str | None:
-        """For a notebook; None lets it print the summary."""
+        """HTML of the result's tables for a notebook; None, so that it prints the summary, without tables."""
         return "".join(table._repr_html_() for table in _writer().tables_of(self)) or None

@@ -1,4 +1,4 @@
-"""The base of every config: frozen, strict about names, and clear about what is wrong."""
+"""Base class of every config: frozen, strict about names, and clear about mistakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic_core import PydanticKnownError
 
 from localpolicy.errors import ConfigError, nearest, shown
 
-AUTO: Any = "auto"  # a setting that follows the log, until it is resolved
+AUTO: Any = "auto"  # value of a setting that follows the log, until it is resolved
 T = TypeVar("T")
 # A field that may be `auto`. Its type is that of the resolved value: code behind `resolve` never meets the word, and
 # arithmetic with it would fail at once.
@@ -32,7 +32,7 @@ OrAuto = Annotated[
 
 
 def repeated(option: str, metavar: str | None = None) -> dict[str, JsonValue]:
-    """Marks a list that the command line takes as an option given several times; others are written a,b."""
+    """Schema extra of a list that the command line takes as a repeated option; others are written a,b."""
     return {"repeated": option, "metavar": metavar}
 
 
@@ -54,7 +54,7 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _tell_truth_from_numbers(cls, value: Any, about: ValidationInfo) -> Any:
-        """YAML's `yes` and `on` are true, which Python would take for 1; pydantic takes 0, `f` and `off` for false."""
+        """Refuse YAML's `yes` and `on` for a number, and 0, `f` and `off` for a truth value."""
         if about.field_name is None or not isinstance(value, bool | int | float | str):
             return value
         kinds = _kinds(cls.model_fields[about.field_name].annotation)
@@ -66,7 +66,7 @@ class Settings(BaseModel):
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], *, prefix: str = "", context: Mapping[str, Any] | None = None) -> Self:
-        """Validate `values`, turning every problem into one line that names the key, which `prefix` completes."""
+        """Validate `values`; ConfigError with one line per problem, each naming the key, which `prefix` completes."""
         try:
             return cls.model_validate(values, context=dict(context or {}))
         except ValidationError as error:
@@ -103,7 +103,7 @@ def _yaml(text: str, key: str) -> Any:
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types that a field may have."""
+    """Types that a field may have."""
     inside = get_args(annotation)
     return set().union(*map(_kinds, inside)) if inside else {annotation} if isinstance(annotation, type) else set()
 

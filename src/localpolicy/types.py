@@ -1,13 +1,13 @@
-"""What passes from data to network to objective, and the letters of shapes.
+"""Batches, readouts and losses, as they pass from data to network to objective; and the letters of shapes.
 
 Shapes are written with these letters everywhere:
 
     B sequences   T steps of a window   M tokens of a batch (sum of window lengths, no padding)
     N positions that are scored (N <= M)   V items of the catalogue   D width   K list length
 
-A **token** is one step of a sequence: it holds what came just before (`previous_item`), and the action taken
-there (`item`). Its hidden state is the context x_t = (a_1 ... a_{t-1}); its action is a_t.
-A **position** is a token whose action counts in the loss or in a metric.
+A **token** is one step of a sequence: it holds the item just before (`previous_item`), and the action taken there
+(`item`). Its hidden state is the context x_t = (a_1 ... a_{t-1}); its action is a_t. A **position** is a token whose
+action counts in the loss or in a metric.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class ItemFilters(NamedTuple):
 
     offsets: Tensor  # [F+1] where each filter's items begin
     items: Tensor  # [L] item indices
-    allows: Tensor  # [F] bool: its items alone could be shown, rather than all but these
+    allows: Tensor  # [F] bool: only its items could be shown, rather than all but these
 
     def to(self, device: torch.device | str) -> ItemFilters:
-        """The same filters on another device."""
+        """The filters on another device."""
         return ItemFilters(*(tensor.to(device) for tensor in self))
 
 
 @dataclass(frozen=True, eq=False)
 class Following:
-    """What each sequence of a split earned, step by step, for histories that end before their sequence does.
+    """Rewards of each sequence of a split, step by step, for histories that end before their sequence does.
 
     L steps in all: a list is one, and context rows are none. H histories.
     """
@@ -45,10 +45,10 @@ class Following:
     earned: Tensor  # [L] the reward of each step, in order
     stop: Tensor  # [L] the first step of the next sequence
     first: Tensor  # [H] the first step after each history; L: none of its sequence
-    known: dict[float, Tensor] = field(default_factory=dict)  # by γ
+    known: dict[float, Tensor] = field(default_factory=dict)  # discounted sums that were computed before, by γ
 
     def discounted(self, gamma: float) -> Tensor:
-        """Σ_k γ^k r_k over all steps after each history: [H]. Sums of 1, 2, 4, … steps are made of each other."""
+        """Σ_k γ^k r_k over all steps after each history: [H]. Sums over 1, 2, 4, … steps are made of shorter ones."""
         import torch
 
         if gamma not in self.known:
@@ -61,7 +61,7 @@ class Following:
         return self.known[gamma]
 
     def to(self, device: torch.device | str) -> Following:
-        """The same on another device."""
+        """The rewards on another device."""
         return Following(self.earned.to(device), self.stop.to(device), self.first.to(device))
 
 
@@ -75,55 +75,56 @@ class Batch:
     previous_item: Tensor  # [M] item before this step, or START
     previous_event: Tensor  # [M] event of that item (0 at START)
     item: Tensor  # [M] action taken
-    event: Tensor  # [M] what came of it, as a code of the data set's events
+    event: Tensor  # [M] the user's response, as a code of the data set's events
     reward: Tensor  # [M]
     history: Tensor  # [M] how many actions of the whole sequence came before (not only of the window)
     scored: Tensor  # [N] indices of the tokens that are positions
     propensity: Tensor | None = None  # [M] logged probability of the action; NaN where none was logged
-    list_reward: Tensor | None = None  # [M] where a list has one reward: the list's, at each of its places
+    list_reward: Tensor | None = None  # [M] if a list has one reward: the list's, at each of its places
     context: Tensor | None = None  # [M] logs of lists: the token whose context this one shares, its list's first
-    examined: Tensor | None = None  # [M] how much the item's place is looked at, against the first; None: alike
+    examined: Tensor | None = None  # [M] examination of the item's place, relative to the first; None: 1 everywhere
     filter: Tensor | None = None  # [M] number of the filter under which the item was shown
-    filters: ItemFilters | None = None  # what these numbers refer to
-    counted: Tensor | None = None  # [N] which positions are real, where the batch is filled up to a fixed size
-    owner: Tensor | None = None  # [B] the sequence that each history is part of; None: each is one
-    following: Following | None = None  # what their sequences earned after these histories; None: each is one
+    filters: ItemFilters | None = None  # the filters that these numbers refer to
+    counted: Tensor | None = None  # [N] mask of real positions, if the batch is filled up to a fixed size
+    owner: Tensor | None = None  # [B] the sequence that each history is part of; None: each is a whole sequence
+    following: Following | None = None  # rewards after these histories; None: each is a whole sequence
     ends_only: bool = False  # each sequence's last position alone is scored, so other tokens are not read
-    meetings: bool = False  # first meetings are credited: of the items, those that came before are not open
+    meetings: bool = False  # first meetings are credited: items that came before are not open
     whole: bool = False  # every token is a position: scored = 0 … M - 1
-    block: tuple[int, int] | None = None  # rows and columns that hold all tokens, where they are known beforehand
-    bounds: tuple[Tensor, Tensor] | None = None  # where each row's tokens begin and end, where that is known already
+    block: tuple[int, int] | None = None  # rows and columns that hold all tokens, if known beforehand
+    bounds: tuple[Tensor, Tensor] | None = None  # first and last index of each row's tokens, if known beforehand
 
     @property
     def credited(self) -> Tensor:
-        """[M] what an action is credited with: the reward of its place, or the list's where a list has one."""
+        """Reward that each action is credited with [M]: that of its place, or the list's if a list has one."""
         return self.reward if self.list_reward is None else self.list_reward
 
     def scored_after(self, min_history: int) -> Tensor:
-        """The positions with so many actions before them. What stands above in a list is no such action."""
+        """Positions with at least `min_history` actions before them, not counting places above in the same list."""
         before = self.history if self.context is None else self.history[self.context]
         return self.scored[before[self.scored] >= min_history]
 
     @property
     def owners(self) -> Tensor:
-        """Whose each of the B histories is: what errors are clustered by."""
+        """Sequence that each of the B histories belongs to, for clustered errors."""
         return self.sequences if self.owner is None else self.owner
 
     @property
     def positions(self) -> int:
-        """N."""
+        """Number of positions, N."""
         return len(self.scored)
 
     @property
     def size(self) -> int:
-        """B."""
+        """Number of sequences, B."""
         return len(self.sequences)
 
     @property
     def steps(self) -> Tensor | None:
-        """[M] where a step of the log begins: at positions, and of a list at the first; None: at every token.
+        """Mask of the tokens where a step of the log begins [M]: positions, of a list the first; None: every token.
 
-        Context rows were chosen by nobody, so they are no step. Before the positions of a window nothing is asked.
+        Context rows were chosen by nobody, so they are no step. Tokens before a window's positions are not marked:
+        nobody needs them.
         """
         import torch
 
@@ -136,11 +137,11 @@ class Batch:
         return steps & (self.context == torch.arange(len(self.row), device=self.row.device))
 
     def beyond(self, gamma: float) -> Tensor | None:
-        """What follows each of the B histories in its sequence, discounted; None where nothing does."""
+        """Discounted rewards of each sequence after its history [B]; None if no sequence continues."""
         return None if self.following is None else self.following.discounted(gamma)[self.sequences]
 
     def next_token(self) -> tuple[Tensor, Tensor]:
-        """For each position [N]: where the next step begins, and whether there is one in the same history."""
+        """For each position [N]: token of the next step, and whether there is one in the same history."""
         import torch
 
         after = self.scored + 1
@@ -154,7 +155,7 @@ class Batch:
         return after, inside & (self.row[after] == self.row[self.scored])
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on another device."""
+        """The batch on another device."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         moved: dict[str, Any] = {
             name: value.to(device) if hasattr(value, "to") else value for name, value in values.items()
@@ -163,9 +164,9 @@ class Batch:
 
 
 class Reads(NamedTuple):
-    """What an objective asks of the network."""
+    """Numbers that an objective needs of the network, and options for reading them."""
 
-    fields: frozenset[str] = frozenset()  # of the Readout, beyond logp and reward
+    fields: frozenset[str] = frozenset()  # fields of the Readout, beyond logp and reward
     critic: Literal["reward", "q"] | None = None  # r̂ (one head) or double Q; a critic alone has one head
     gamma: float = 0.0  # discount of returns and TD targets
     target: Literal["max", "expected"] = "max"  # value of the next state in the TD target
@@ -179,21 +180,21 @@ class Reads(NamedTuple):
 
 @dataclass(frozen=True)
 class Readout:
-    """What an objective may read: one number per position, never a row over the catalogue. All [N].
+    """Numbers that an objective reads: one per position, never a row over the catalogue. All [N].
 
-    π and μ̂ are over what could be chosen at the position: all items, unless the log has lists or filters.
+    π and μ̂ are over the items that could be chosen at the position: all items, unless the log has lists or filters.
 
-    Fields an objective did not ask for are absent. "constant" fields carry no gradient and are read without
-    dropout. `q` speaks of whichever critic the objective has: r̂(x,a) for bandits, Q(x,a) otherwise.
+    Fields that an objective did not declare are absent. "constant" fields carry no gradient and are read without
+    dropout. `q` is that of the objective's critic: r̂(x,a) for bandits, Q(x,a) otherwise.
     """
 
-    logp: Tensor  # log π(a|x), with gradient (0 where a critic is alone)
+    logp: Tensor  # log π(a|x), with gradient (0 if a critic is trained alone)
     reward: Tensor  # r
     logp_logging: Tensor | None = None  # log μ̂(a|x), -inf where a frozen μ̂ lacks the item; gradient: its head alone
     logged_propensity: Tensor | None = None  # μ(a|x) as the log states it; NaN where it does not
-    examined: Tensor | None = None  # e(place): how much the item's place is looked at; None: all alike
+    examined: Tensor | None = None  # e(place), the examination of the item's place; None: 1 everywhere
     return_to_go: Tensor | None = None  # G_t = Σ_k γ^k r_{t+k}
-    q: Tensor | None = None  # Q(x,a), constant (the mean of both heads where there are two)
+    q: Tensor | None = None  # Q(x,a), constant (the mean of both heads if there are two)
     q_fit: Tensor | None = None  # Q(x,a) of the head being fitted, with gradient
     q_expected: Tensor | None = None  # Σ_a μ̂(a|x) Q(x,a), constant
     q_policy: Tensor | None = None  # Σ_a π(a|x) Q(x,a), constant
@@ -213,19 +214,19 @@ class Readout:
 
 @dataclass(frozen=True)
 class Terms:
-    """An objective's named, unreduced losses per position, and the weights that made them. All [N]."""
+    """Named, unreduced losses of an objective per position, and the weights that made them. All [N]."""
 
     losses: Mapping[str, Tensor]
     weight: Tensor  # the constant factor of -log π
-    clipped: Tensor | None = None  # where the weight met its cap or its floor
+    clipped: Tensor | None = None  # mask of the positions whose weight met its cap or its floor
 
     def masked(self, counted: Tensor) -> Terms:
-        """The same with no loss, weight or cap where a position does not count."""
+        """The terms with no loss, weight or cap at positions that are not `counted`."""
         losses = {name: loss.where(counted, 0.0) for name, loss in self.losses.items()}
         clipped = None if self.clipped is None else self.clipped & counted
         return Terms(losses, self.weight.where(counted, 0.0), clipped)
 
     def detached(self) -> Terms:
-        """The same numbers without their graph."""
+        """The terms as constants."""
         clipped = None if self.clipped is None else self.clipped.detach()
         return Terms({name: loss.detach() for name, loss in self.losses.items()}, self.weight.detach(), clipped)

@@ -1,4 +1,4 @@
-"""Every backend computes what `dense` defines: values and gradients, awkward shapes included."""
+"""Every backend computes the statistics that `dense` defines: values and gradients, at awkward shapes too."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from localpolicy.logits import DenseLogits, Head, LinearLogits, tilted
 from localpolicy.types import ItemFilters
 
 SHAPES = [(1, 1), (1, 2), (7, 2), (5, 1271), (1, 1271), (64, 300)]
-# One tolerance per type, for values and gradients alike.
+# One tolerance per type, for values and for gradients.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 3e-2}
 OTHERS = [name for name in BACKENDS if name != "dense"]
 
 
 @pytest.fixture(params=[1, 100, 1 << 19], ids=["narrow", "middling", "whole"], autouse=True)
 def chunk(request, monkeypatch):
-    """Chunks narrower than the catalogue, and one wider than it; of one column where that are not too many."""
+    """Widths of chunks: several chunks in the catalogue, one wider than it, and single columns of a small catalogue."""
     narrowest = lambda items: 37 if items > 500 else 1  # noqa: E731 - 1,271 columns are 34 such chunks and a rest
     monkeypatch.setattr(chunks, "_width", lambda rows, items, device: min(items, max(request.param, narrowest(items))))
 
 
 @pytest.fixture(params=[0, 1 << 25], ids=["formed-again", "kept"], autouse=True)
 def keep(request, monkeypatch):
-    """Chunks that are formed again in backward, and chunks that are kept for it."""
+    """Both ways of backward: chunks that are formed again, and chunks that are kept."""
     monkeypatch.setitem(chunks.KEEP, "cpu", request.param)
 
 
@@ -111,7 +111,7 @@ def test_gradients_equal_the_definition(name, shape, dtype, bias):
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
-    """Kept chunks live in buffers that are used again: not before their owner is done with them."""
+    """Buffers of kept chunks are used again only after their owner's backward pass."""
     items, other_items = items_of(5, 1271), items_of(5, 1271).flip(0)
 
     def gradients(module):
@@ -129,12 +129,12 @@ def test_two_heads_and_two_backward_passes_do_not_disturb_each_other(name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_result_that_nobody_holds_is_gone(name):
+def test_a_result_without_references_is_freed(name):
     check_freed(backend(name), rows(5, 30), items_of(5, 30))
 
 
 def test_kept_buffers_do_not_pile_up(keep):
-    """Batches differ in size: what was too small for one of them must not stay around."""
+    """Batches differ in size: a buffer that is too small for one of them must not stay around."""
     chunks._local.__dict__.pop("free", None)
     for n in (3, 40, 5, 60, 9, 90, 200, 4):
         made = rows(n, 50)
@@ -157,7 +157,7 @@ def test_extreme_rows_stay_finite(name):
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_sums_that_leave_the_range_of_plain_exponentials(name):
+def test_sums_beyond_the_range_of_plain_exponentials_stay_exact(name):
     """Logits of several hundred: means and gradients come from shifted sums, kept or formed again."""
     items, upstream = items_of(6, 500), torch.linspace(-1, 2, 6, dtype=torch.float64)
 
@@ -174,7 +174,7 @@ def test_sums_that_leave_the_range_of_plain_exponentials(name):
 
 
 def test_half_precision_serves_the_products_alone():
-    """What is summed are the scores as bf16 rounds them once: neither hidden states nor sums are rounded again."""
+    """Sums add the scores that bf16 has rounded once: neither hidden states nor sums are rounded again."""
     p, q = rows(7, 300, torch.bfloat16), rows(7, 300, torch.bfloat16, seed=1)
     formed, values = p.chunk(0, 300).float(), q.chunk(0, 300).float()
     torch.testing.assert_close(chunked.logsumexp(p), formed.logsumexp(1), rtol=1e-5, atol=1e-5)
@@ -224,7 +224,7 @@ def test_unknown_backend_names_the_nearest():
 
 
 def open_items(n, v):
-    """Lists of three; filters that close two items, leave two, and are not known."""
+    """Open items of lists of three, under filters that close two items, leave two, or are unknown."""
     shown = torch.stack([torch.randperm(v, generator=torch.Generator().manual_seed(seed))[0] for seed in range(n)])
     filters = ItemFilters(torch.tensor([0, 2, 4]), torch.tensor([0, v - 1, 0, v // 2]), torch.tensor([0, 1]))
     position = torch.arange(n)
@@ -233,8 +233,8 @@ def open_items(n, v):
 
 @pytest.mark.parametrize("name", list(BACKENDS))
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_log_prob_among_what_was_open(name, shape):
-    """By hand, position by position; what was shown counts as open."""
+def test_log_prob_covers_open_items_alone(name, shape):
+    """log π(a|x, open), position by position, by hand; the shown item counts as open."""
     logits, given = rows(*shape, scale=3.0), open_items(*shape)
     formed, items = logits.chunk(0, shape[1]), given.shown
     values = rows(*shape, seed=1)
@@ -259,8 +259,8 @@ def test_log_prob_among_what_was_open(name, shape):
 @pytest.mark.parametrize("shape", [(7, 2), (5, 1271), (64, 300)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("staked", [0.0, 1 - 1e-6], ids=["spread", "staked"])
-def test_gradients_among_what_was_open_equal_the_definition(name, shape, dtype, staked):
-    """Also where the policy stakes all but a millionth on what is closed."""
+def test_gradients_among_open_items_equal_the_definition(name, shape, dtype, staked):
+    """Policies that stake all but a millionth on closed items are covered, too."""
     n, v = shape
     given = open_items(n, v)
     upstream = torch.linspace(-1, 2, n, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""A capped tilt is what its formula says, formed in chunks or a few positions at a time."""
+"""A capped tilt equals its formula, formed in chunks or a few positions at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw(*shape, seed):
 
 @pytest.fixture
 def both():
-    """The rows, and the definition formed as a whole."""
+    """The capped logits, and their definition formed as a whole."""
     mu, q = (LinearLogits(draw(N, D, seed=s), Head(draw(V, D, seed=s + 1), draw(V, seed=s + 2))) for s in (0, 3))
     share, values = torch.softmax(mu.chunk(0, V), 1), q.chunk(0, V)
     baseline = (share * values).sum(1, keepdim=True)

@@ -46,8 +46,8 @@ def test_gradients_equal_the_definition(shape, bias):
 
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
 @pytest.mark.parametrize("scale", [1.0, 40.0])
-def test_what_is_closed_is_left_out_of_values_and_gradients(shape, scale):
-    """At scale 40 many a position stakes nearly all on an item above it."""
+def test_closed_items_are_left_out_of_values_and_gradients(shape, scale):
+    """At scale 40 many positions stake nearly all on an item above them in the list."""
     check_open(*shape, torch.float32, tolerance=1e-5 * scale, scale=scale)
 
 
@@ -58,7 +58,7 @@ def test_extreme_scores_stay_finite():
 
 
 @pytest.mark.parametrize("shift", [-128.0, 128.0])
-def test_sums_that_leave_the_range_of_plain_exponentials(shift):
+def test_sums_beyond_the_range_of_plain_exponentials_stay_exact(shift):
     check_range(5, 200, 8, torch.float32, shift, tolerance=1e-4)
 
 
@@ -71,7 +71,7 @@ def test_an_item_that_cannot_be_shown_has_no_share():
     assert fused.maximum(rows)[1].tolist() == dense.maximum(rows)[1].tolist()
 
 
-def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
+def test_the_first_tied_item_is_the_maximum_and_ties_halve_ranks():
     v = 2000  # several tiles for each program
     head = Head(torch.zeros(v, 4), torch.zeros(v))
     rows = LinearLogits(torch.randn(3, 4), head)
@@ -96,7 +96,7 @@ def test_no_positions_give_no_numbers():
 @pytest.mark.parametrize(
     "rows", [draw_rows(3, 9, 4, torch.float64), draw_rows(3, 9, 300), DenseLogits(torch.randn(3, 9))], ids=type
 )
-def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
+def test_unsupported_logits_are_computed_by_chunked(rows):
     assert not fused.serves(rows)
     items = draw_items(3, 9)
     torch.testing.assert_close(fused.log_prob(rows, items), chunked.log_prob(rows, items))
@@ -105,7 +105,7 @@ def test_what_the_kernels_do_not_know_goes_to_chunked(rows):
 
 @pytest.mark.parametrize("lists", [1, 3])
 @pytest.mark.parametrize("exclude", [False, True], ids=["all", "excluded"])
-def test_everything_evaluation_asks(lists, exclude):
+def test_fused_statistics_equal_the_definition(lists, exclude):
     items = 700 if lists == 1 else 1800  # below that the kernels leave lists to chunks
     check_statistics(20, items, 8, torch.float32, tolerance=1e-5, lists=lists, exclude=exclude)
 
@@ -114,11 +114,11 @@ def test_everything_evaluation_asks(lists, exclude):
     "shape", [(1, 1, 6, 1), (7, 2, 16, 2), (3, 63, 5, 20), (17, 300, 33, 20), (3, 400, 200, 5)], ids=str
 )
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-def test_the_best_items(shape, bias):
+def test_top_k_equals_the_definition(shape, bias):
     check_top(*shape, torch.float32, tolerance=1e-5, bias=bias)
 
 
-def test_the_best_items_of_many_groups(monkeypatch):
+def test_top_k_over_many_groups_equals_the_definition(monkeypatch):
     # Levels of groups, and blocks of positions.
     for name, value in {"CANDIDATES": 32, "FOLD": 4, "ROOM": 300}.items():
         monkeypatch.setattr(f"localpolicy.kernels.top_k.{name}", value)
@@ -127,7 +127,7 @@ def test_the_best_items_of_many_groups(monkeypatch):
     check_ties(1303, 8)
 
 
-def test_of_tied_items_the_first_are_listed():
+def test_top_k_lists_the_first_of_tied_items():
     check_ties(300, 7)
 
 
@@ -136,11 +136,11 @@ def test_forbidden_items_enter_no_list():
 
 
 @pytest.mark.cluster
-def test_the_rows_of_each_rank():
+def test_sums_over_shards_equal_those_over_the_whole():
     in_processes(2, check_sharded, "cpu", 9, 141, 6, 1e-5)
 
 
-def test_a_result_that_nobody_holds_is_gone():
+def test_a_result_without_references_is_freed():
     check_freed(fused, draw_rows(5, 30, 8), draw_items(5, 30))
 
 

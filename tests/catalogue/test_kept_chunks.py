@@ -1,4 +1,4 @@
-"""Rows of a chunk are kept for the backward pass, and only where there will be one."""
+"""Chunks are kept for the backward pass, and only if there will be one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localpolicy.catalogue.chunks import ChunkedSoftmax
 from localpolicy.logits import Head, LinearLogits
 
 
-def test_chunks_are_kept_for_a_gradient_alone():
+def test_chunks_are_kept_only_for_a_gradient():
     head = Head(torch.randn(7, 4, requires_grad=True), torch.zeros(7, requires_grad=True))
     rows, items = LinearLogits(torch.randn(3, 4, requires_grad=True), head), torch.tensor([0, 3, 6])
     for wanted in (True, False):

@@ -1,4 +1,4 @@
-"""The k largest through maxima of groups are those that sorting whole rows finds, whatever the shape."""
+"""The k largest through maxima of groups equal those of sorted rows, whatever the shape."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localpolicy.catalogue.largest import GROUP, WORTH, largest
 
 @pytest.mark.parametrize("columns", [1, GROUP, 5 * GROUP * WORTH - 1, 5 * GROUP * WORTH, 5 * GROUP * WORTH + 3, 5000])
 @pytest.mark.parametrize("k", [1, 5])
-def test_equals_sorting_whole_rows(columns, k):
+def test_largest_equals_sorting_whole_rows(columns, k):
     k = min(k, columns)
     scores = torch.randn(7, columns, generator=torch.Generator().manual_seed(columns))
     scores[:, ::3] = -torch.inf  # forbidden items
@@ -39,7 +39,7 @@ def test_the_best_may_all_stand_in_one_group_or_in_the_rest():
     assert largest(scores, 3)[1][1].tolist() == [columns - 1, columns - 2, columns - 3]
 
 
-def test_what_is_not_a_number_comes_first_as_in_a_sort():
+def test_nan_comes_first_as_in_a_sort():
     scores = torch.randn(4, 5000, generator=torch.Generator().manual_seed(0))
     scores[1, 70] = scores[2, ::2] = torch.nan
     value, column = largest(scores, 5)

@@ -101,7 +101,7 @@ def shop(tmp_path):
 
 
 def test_a_policy_learns_from_samples(shop, tmp_path):
-    """Of a few items, where samples are at their noisiest: near the whole sums' likelihood after the same steps."""
+    """Samples of a few items, the noisiest ones: near the whole sums' likelihood after as many steps."""
     import localpolicy as lp
 
     found = {}

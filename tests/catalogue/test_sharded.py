@@ -1,4 +1,4 @@
-"""A catalogue split over ranks gives what `dense` gives in one process: values and gradients, with uneven shares."""
+"""A catalogue split over ranks gives the numbers of `dense` in one process: values and gradients, at uneven shares."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def check_rows(p, whole_p, q, whole_q, items, mine):
 
 
 def open_items(items, mine):
-    """Under filters that are unknown, none, close two and leave three: of all positions, and of mine."""
+    """Open items of all positions and of this rank's, under filters: unknown, none, two closed, three left."""
     position = torch.arange(len(items))
     filters = ItemFilters(torch.tensor([0, 2, 5]), torch.tensor([1, 8, 0, 7, 10]), torch.tensor([0, 1]))
     number = position % 4 - 2
@@ -129,7 +129,7 @@ def check_gradients(ranks):
 
 
 def check_both(ranks):
-    """In one group, with chunks narrower than a shard, kept for backward and formed again."""
+    """Check one group of ranks, with chunks narrower than a shard, kept for backward and formed again."""
     check_values(ranks)
     check_gradients(ranks)
     chunks.CHUNK["cpu"], chunks.KEEP["cpu"] = 1, 0
@@ -143,7 +143,7 @@ def test_statistics_and_gradients_equal_the_definition(total):
     in_processes(total, check_both)
 
 
-def test_a_result_that_nobody_holds_is_gone():
+def test_a_result_without_references_is_freed():
     shard = Shard(ALONE, ITEMS)
     check_freed(sharded, ShardedHead(draw(ITEMS, WIDTH), None, shard).logits(draw(5, WIDTH)), torch.arange(5))
 

@@ -1,4 +1,4 @@
-"""Cross-entropy towards a whole distribution is its definition, values and gradients, in blocks of any size."""
+"""Cross-entropy towards a whole distribution equals its definition, values and gradients, in blocks of any size."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_values_and_gradients_are_those_of_the_formula(cells, bias, monkeypatch)
         torch.testing.assert_close(one, other)
 
 
-def test_what_exceeds_the_targets_entropy_is_kl():
+def test_cross_entropy_exceeds_the_targets_entropy_by_kl():
     """H(p, q) = H(p) + KL(p‖q): the minimum over q is p itself."""
     rows, target = LinearLogits(draw(N, D, seed=0), Head(draw(V, D, seed=1))), DenseLogits(draw(N, V, seed=3))
     found = soft_targets.cross_entropy(rows, target)

@@ -1,4 +1,4 @@
-"""Everything read off rows formed once equals the definitions, whatever the blocks."""
+"""Statistics of rows formed once equal the definitions, whatever the blocks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_references_may_have_any_name():
         torch.testing.assert_close(found[f"js:{name}"], expected)
 
 
-def test_rank_by_brute_force_with_ties():
+def test_ranks_equal_those_by_brute_force_with_ties():
     rows, items = tied(5, n=40, v=9), torch.arange(40) % 9
     expected = []
     for scores, item in zip(rows.values.tolist(), items.tolist(), strict=True):

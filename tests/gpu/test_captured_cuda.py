@@ -40,7 +40,7 @@ def config(name="lpi_rl", *, dropout=0.0, **train_settings):
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_captured_steps_train_what_single_steps_train(name, precision, tmp_path):
+def test_captured_steps_give_the_weights_of_single_steps(name, precision, tmp_path):
     data = write_small(tmp_path / "data")
     one, two = (
         train(data, out=tmp_path / str(capture), config=config(name, capture=capture, precision=precision))
@@ -136,7 +136,7 @@ def test_a_capture_that_fails_costs_nothing_but_speed(tmp_path, monkeypatch):
         assert ours["losses"] == pytest.approx(theirs["losses"], rel=0.05)
 
 
-def test_a_later_capture_that_fails_lets_the_run_go_on(tmp_path, monkeypatch):
+def test_a_run_continues_after_a_later_capture_fails(tmp_path, monkeypatch):
     data = write_small(tmp_path / "data")
     plain = train(data, out=tmp_path / "plain", config=config("mle", dropout=0.1, capture=False))
     forward, captures = Losses.forward, []
@@ -199,7 +199,7 @@ getattr(test_captured_cuda, sys.argv[1])(Path(sys.argv[2]))
 
 
 def check_resumed(folder):
-    """A run that was stopped and goes on has the weights of one that was not, to the bit."""
+    """Check that a stopped and resumed run has the weights of an uninterrupted one, to the bit."""
     data = write_small(folder / "data")
     settings = config(dropout=0.1, deterministic=True, checkpoint_every=2)
     whole = train(data, out=folder / "whole", config=settings)
@@ -210,7 +210,7 @@ def check_resumed(folder):
 
 
 def check_equal_runs(folder):
-    """Equal runs have equal weights, to the bit."""
+    """Check that equal runs have equal weights, to the bit."""
     data = write_small(folder / "data", items=300, sequences=800)
     for name, precision in (("lpi_rl", "bf16"), ("mle", "float32"), ("sac", "float32")):
         settings = config(name, dropout=0.1, deterministic=True, precision=precision)

@@ -1,4 +1,4 @@
-"""The same numbers on a GPU. Needs a CUDA device: run by hand with `pytest -m gpu`."""
+"""A GPU gives the numbers of a CPU. Needs a CUDA device: run by hand with `pytest -m gpu`."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_policy_shows_the_same_items_from_a_gpu(greedy, tmp_path):
 @pytest.mark.parametrize("first", ["cuda", "cpu"])
 @pytest.mark.parametrize("then", ["cuda", "cpu"])
 @pytest.mark.parametrize("name", ["mle", "lpi_rl"])
-def test_a_stopped_run_goes_on_here_or_there(name, then, first, tmp_path):
+def test_a_stopped_run_resumes_on_either_device(name, then, first, tmp_path):
     data = write_small(tmp_path / "data")
 
     def on(device):

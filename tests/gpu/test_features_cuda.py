@@ -1,4 +1,4 @@
-"""Item features on a GPU: captured and fused steps train what single, chunked steps train."""
+"""Item features on a GPU: captured and fused steps give the weights of single, chunked steps."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_gradients_equal_the_definition(shape, width, dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] > 5], ids=str)  # one place closes nothing
-def test_what_is_closed_is_left_out(shape, dtype):
+def test_closed_items_are_left_out(shape, dtype):
     check_open(*shape, 64, dtype, tolerance=TOLERANCE[dtype], device="cuda")
 
 
@@ -61,7 +61,7 @@ def test_extreme_scores_stay_finite(dtype):
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("shift", [-128.0, 128.0])
-def test_sums_that_leave_the_range_of_plain_exponentials(shift, dtype):
+def test_sums_beyond_the_range_of_plain_exponentials_stay_exact(shift, dtype):
     check_range(300, 5000, 64, dtype, shift, tolerance=10 * TOLERANCE[dtype], device="cuda")
 
 
@@ -73,7 +73,7 @@ def test_evaluation_is_nearly_float32():
     assert off.max() <= 1
 
 
-def test_of_tied_items_the_first_is_the_maximum_and_ranks_are_halved():
+def test_the_first_tied_item_is_the_maximum_and_ties_halve_ranks():
     rows = draw_rows(100, 5000, 64, device="cuda")
     rows.head.weight.zero_()
     rows.head.bias.zero_()
@@ -105,7 +105,7 @@ def test_deterministic_mode_gives_the_same_bits_twice(dtype):
 @pytest.mark.parametrize("lists", [1, 20])
 @pytest.mark.parametrize("exclude", [False, True], ids=["all", "excluded"])
 @pytest.mark.parametrize("width", [64, 100, 200])
-def test_everything_evaluation_asks(width, exclude, lists):
+def test_fused_statistics_equal_the_definition(width, exclude, lists):
     check_statistics(700, 8000, width, torch.float32, tolerance=1e-5, device="cuda", lists=lists, exclude=exclude)
 
 
@@ -114,11 +114,11 @@ def test_everything_evaluation_asks(width, exclude, lists):
 @pytest.mark.parametrize(
     ("shape", "k"), [((1, 1), 1), ((64, 63), 20), ((333, 1271), 300), ((1472, 48_255), 20)], ids=str
 )
-def test_the_best_items(shape, k, width, dtype):
+def test_top_k_equals_the_definition(shape, k, width, dtype):
     check_top(*shape, width, k, dtype, tolerance=1e-5, device="cuda", bias=shape[0] != 64)
 
 
-def test_the_best_items_of_many_groups():
+def test_top_k_over_many_groups_equals_the_definition():
     check_top(60, 400_001, 64, 500, torch.bfloat16, tolerance=1e-5, device="cuda")
     check_ties(400_001, 500, "cuda")
 
@@ -127,7 +127,7 @@ def test_forbidden_items_enter_no_list():
     check_top_without(200, 20_000, 64, 20, "cuda")
 
 
-def test_the_rows_of_each_rank():
+def test_sums_over_shards_equal_those_over_the_whole():
     in_processes(2, check_sharded, "cuda", 700, 5001, 64, TOLERANCE[torch.float32])
 
 

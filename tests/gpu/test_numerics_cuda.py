@@ -41,7 +41,7 @@ def test_bf16_trains_to_what_float32_trains_to(name, backbone, tmp_path):
     assert all(tensor.dtype == torch.float32 for tensor in runs[1].policy().network.state_dict().values())
 
 
-def test_bf16_with_a_frozen_logging_policy(tmp_path):
+def test_bf16_trains_with_a_frozen_logging_policy(tmp_path):
     data = write_small(tmp_path / "data")
     newer = write_small(tmp_path / "newer", items=15, seed=2)
     small = {"model": {"width": 16}, "train": {"device": "cuda", "epochs": 1}}

@@ -1,4 +1,4 @@
-"""The kernel that cuts a batch cuts what plain operations cut. On a CPU through Triton's interpreter."""
+"""The kernel that cuts a batch gives the batch of plain operations. On a CPU through Triton's interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel that keeps the epoch's log keeps what plain operations keep. On a CPU through Triton's interpreter."""
+"""The kernel of the epoch's log gives the sums of plain operations. On a CPU through Triton's interpreter."""
 
 from __future__ import annotations
 

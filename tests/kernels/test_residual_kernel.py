@@ -1,4 +1,4 @@
-"""Dropout, sum and norm in one kernel are dropout, sum and norm. On a CPU through Triton's interpreter."""
+"""One kernel for dropout, sum and norm equals the three operations. On a CPU through Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def gradients(outputs, upstream, leaves):
 @pytest.mark.parametrize("both", [True, False], ids=["both results used", "the norm alone"])
 @pytest.mark.parametrize("adds", [True, False])
 @pytest.mark.parametrize(("n", "width"), [(1, 4), (37, 12), (50, 64)])
-def test_it_is_a_sum_and_its_norm(n, width, adds, both):
+def test_add_and_norm_returns_the_sum_and_its_norm(n, width, adds, both):
     from localpolicy.kernels.residual import add_and_norm
 
     norm, seed = norm_of(width), torch.zeros(1, dtype=torch.long, device=DEVICE)
@@ -88,7 +88,7 @@ def test_a_linear_map_has_the_gradients_of_torch():
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-3)
 
 
-def test_gradients_of_parameters_may_wait():
+def test_gradients_of_parameters_may_be_deferred():
     from localpolicy.kernels.residual import add_and_norm, linear
 
     def graded(*, later, frozen):

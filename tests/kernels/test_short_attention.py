@@ -1,4 +1,4 @@
-"""Attention on flat tokens is attention on a padded block. On a CPU through Triton's interpreter."""
+"""Attention on flat tokens equals attention on a padded block. On a CPU through Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def padded_attention(qkv, layout, heads):
 
 @pytest.mark.parametrize(("width", "heads"), [(12, 1), (12, 3), (100, 1)])  # 100: more columns than are read at a time
 @pytest.mark.parametrize("widths", [(1,), (5, 1, 20, 0, 17), (3, 33)], ids=str)
-def test_it_is_attention_on_a_padded_block(widths, width, heads):
+def test_short_attention_equals_attention_on_a_padded_block(widths, width, heads):
     from localpolicy.kernels.attention import short_attention
 
     layout = layout_of(*widths)

@@ -1,4 +1,4 @@
-"""Which tile a device gets."""
+"""A device gets the largest tile that fits into its shared memory."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def test_a_token_sees_its_whole_history(data, backbone):
 @each_backbone
 @pytest.mark.parametrize("event_embeddings", [False, True])
 def test_a_batch_is_each_sequence_alone(data, backbone, event_embeddings):
-    """Windows of 1 to 5 tokens side by side: the same states, and the same gradients, as one after another."""
+    """Windows of 1 to 5 tokens in one batch: states and gradients equal those of one after another."""
     made, batch = network(backbone=backbone, event_embeddings=event_embeddings), whole(data)
     assert len(set(torch.bincount(batch.row).tolist())) > 1, "lengths must differ"
     weight = torch.linspace(-1, 1, len(batch.row), dtype=torch.float64)[:, None]
@@ -89,7 +89,7 @@ def test_a_batch_is_each_sequence_alone(data, backbone, event_embeddings):
 
 @each_backbone
 def test_training_states_are_those_of_serving(data, backbone):
-    """The state at a step of a window is the state of the history before it, given as a history."""
+    """The state at a step of a window equals the state of the history before it, given as a history."""
     made, batch = network(backbone=backbone, event_embeddings=True, length=20), whole(data, length=20)
     hidden = made.hidden(batch)
     for row, sequence in enumerate(SEQUENCES):
@@ -101,7 +101,7 @@ def test_training_states_are_those_of_serving(data, backbone):
 
 
 @each_backbone
-def test_dropout_is_off_when_asked_and_the_mode_comes_back(data, backbone):
+def test_hidden_without_dropout_restores_the_mode(data, backbone):
     made, batch = network(backbone=backbone, dropout=0.5), whole(data)
     made.train()
     assert not torch.equal(made.hidden(batch), made.hidden(batch)), "dropout must be on for this to prove anything"
@@ -151,7 +151,7 @@ def test_every_part_of_the_input_matters(data):
     torch.testing.assert_close(made.hidden(lone), network(event_embeddings=True).hidden(lone))
 
 
-def test_padding_and_back():
+def test_flatten_inverts_pad():
     layout = Layout(torch.tensor([0, 0, 2]), torch.tensor([0, 1, 0]), rows=3, columns=2)
     flat = torch.tensor([[1.0], [2.0], [3.0]])
     assert layout.pad(flat).squeeze(2).tolist() == [[1, 2], [0, 0], [3, 0]]
@@ -160,7 +160,7 @@ def test_padding_and_back():
 
 def test_any_module_can_be_the_backbone(data):
     class Mean(nn.Module):
-        """The mean of what came so far."""
+        """Running mean of the embedded tokens."""
 
         def forward(self, embedded, layout):
             block = layout.pad(embedded)

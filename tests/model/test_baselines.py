@@ -107,7 +107,7 @@ def test_rows_are_the_same_in_pieces(tmp_path, name):
 
 
 def test_folding_in_is_the_ridge_regression():
-    """(G + λI + α Σ_taken y yᵀ) x = (1 + α) Σ_taken y, solved row by row; who took nothing has no factors."""
+    """(G + λI + α Σ_taken y yᵀ) x = (1 + α) Σ_taken y, solved row by row; a user without answers has factors 0."""
     rng = np.random.default_rng(0)
     factors, ridge, alpha = rng.normal(size=(9, 4)), 0.3, 5.0
     gram = factors.T @ factors + ridge * np.eye(4)
@@ -120,8 +120,8 @@ def test_folding_in_is_the_ridge_regression():
         np.testing.assert_allclose(x, expected, atol=1e-9)
 
 
-def test_factors_find_what_goes_together(tmp_path):
-    """Two groups of items, each taken by its own people: one item of a group puts the others of it first."""
+def test_factors_put_items_of_one_group_together(tmp_path):
+    """Two groups of items, each answered by its own people: one item of a group puts the others of it first."""
     rng = np.random.default_rng(0)
     groups = [range(6), range(6, 12)]
     sequences = [rng.choice(groups[n % 2], 4, replace=False).tolist() for n in range(60)]
@@ -162,7 +162,7 @@ def test_orders_by_hand(tmp_path):
     assert set(simple_baselines(data)) == set(BASELINES)
 
 
-def test_a_log_has_the_baselines_that_say_something_of_it(tmp_path):
+def test_a_log_has_the_baselines_that_it_supports(tmp_path):
     clicks = log(tmp_path / "clicks", random_sequences(20, 9), names=["click", "other"], events=None)
     assert {"popularity", "last item", "item-kNN", "ALS"} <= set(simple_baselines(clicks))
     assert {"dearest", "most recent"}.isdisjoint(simple_baselines(clicks))
@@ -170,7 +170,7 @@ def test_a_log_has_the_baselines_that_say_something_of_it(tmp_path):
         fit_baseline("most-recent", clicks, out=tmp_path / "out")
 
 
-def test_popularity_of_what_was_shown(tmp_path):
+def test_popularity_counts_shown_items_on_request(tmp_path):
     """Item 0 was shown three times and answered once; context was chosen by nobody."""
     names = ["none", "click", CONTEXT]
     data = log(tmp_path / "data", [[0, 0, 0, 1, 2]], events=[[0, 0, 1, 1, 2]], items=3, names=names)

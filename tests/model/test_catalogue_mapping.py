@@ -1,4 +1,4 @@
-"""An older policy over a newer catalogue, against what it says itself when it is asked item by item."""
+"""An older policy over a newer catalogue, against its own probabilities item by item."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def data(tmp_path_factory):
 
 
 def asked_one_by_one(policy, data):
-    """log μ̂ at every context of the data [N, V], -inf at items it never saw: from its answers to plain histories."""
+    """log μ̂ at every context of the data [N, V], -inf at items it never saw: computed from plain histories."""
     histories, answers = [], []
     for number, sequence in enumerate(SEQUENCES):
         events = data["train"][number]["event"]
@@ -69,7 +69,7 @@ def asked_one_by_one(policy, data):
 
 @pytest.mark.parametrize("backbone", ["sasrec", "gru", "convolution"])
 @pytest.mark.parametrize("catalogue", ["dense", "chunked"])
-def test_it_says_what_the_older_policy_says(backbone, catalogue, data):
+def test_a_remapped_policy_equals_the_older_one_on_known_items(backbone, catalogue, data):
     policy = older(backbone)
     batch = Windows(data, "train", WindowConfig(length=LENGTH)).cut(torch.arange(len(SEQUENCES)))
     rows = RemappedLoggingPolicy(policy, data.catalogue).rows_at(batch, batch.scored)
@@ -92,7 +92,7 @@ def test_it_says_what_the_older_policy_says(backbone, catalogue, data):
     assert unseen.any() and not unseen.all()
 
 
-def test_some_tokens_only(data):
+def test_logits_at_some_tokens_equal_those_at_all(data):
     policy = RemappedLoggingPolicy(older(), data.catalogue)
     batch = Windows(data, "train", WindowConfig(length=LENGTH)).cut(torch.arange(len(SEQUENCES)))
     every = policy.rows_at(batch, torch.arange(len(batch.row)))

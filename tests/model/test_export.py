@@ -1,4 +1,4 @@
-"""SASRec and the convolution can be exported: torch traces them, and the graph gives the same numbers."""
+"""SASRec and the convolution can be exported: torch traces them, and the graph computes equal numbers."""
 
 from __future__ import annotations
 

@@ -133,8 +133,8 @@ def one_batch() -> Batch:
 
 
 @pytest.mark.parametrize("bound", [0.01, 0.2, 1.0])
-def test_new_items_hold_no_more_than_the_bound_in_any_context(bound):
-    """Also where everything speaks for them: contexts that point at their rows, biases that rise without limit."""
+def test_new_items_stay_below_their_bound_in_any_context(bound):
+    """The bound holds even if contexts point at the new items' rows, and biases rise without limit."""
     known = np.arange(ITEMS) % 4 != 1
     given = encoded(known)
     given = given._replace(new=NewItems.of(given.encoded, np.arange(ITEMS, 0, -1) * known, bound=bound))

@@ -48,7 +48,7 @@ def test_the_k_best_are_exact(name, monkeypatch):
 @pytest.mark.parametrize("scale", [1.0, 300.0])  # of the latter e^score is beyond float32
 @pytest.mark.parametrize("half", [False, True])
 def test_linear_rows_are_read_in_parts(monkeypatch, scale, half):
-    """Seven rows, three at a time, each with its own forbidden items, are what one matrix of all scores gives."""
+    """Seven rows, three at a time, each with its own forbidden items, equal one matrix of all scores."""
     monkeypatch.setattr(lists_module, "CACHED", 3)
     random = torch.Generator().manual_seed(1)
     hidden, weight, bias = (torch.randn(*shape, generator=random) for shape in ((7, 4), (500, 4), (500,)))
@@ -122,7 +122,7 @@ def test_too_long_a_list_is_refused():
 
 @pytest.mark.parametrize("name", list(BACKENDS))
 @pytest.mark.parametrize("sample", [True, False])
-def test_the_rows_are_left_alone(name, sample):
+def test_drawing_lists_leaves_the_logits_unchanged(name, sample):
     """Logits that were formed already must not be drawn over: propensities are read from them afterwards."""
     values = rows_of(P, 3)
     lists = draw(values, 2, sample=sample, forbidden=[[0], [], [1]], name=name)
@@ -138,7 +138,7 @@ def test_exclusions_meet_the_right_columns():
     assert made.chunk(1, 3).isinf().tolist() == [[False, False], [True, False]]
 
 
-def test_propensities_of_a_peaked_policy():
+def test_propensities_of_a_peaked_policy_keep_their_precision():
     """π = (1 - 2e-9, 1.5e-9, 0.5e-9): the second place has 3/4 or 1/4, whatever the precision of the rows."""
     values = torch.tensor([[0.0, 1.5e-9, 0.5e-9]], dtype=torch.float64).clamp(min=1e-300).log()
     values[0, 0] = 0.0

@@ -1,4 +1,4 @@
-"""The places of one list were chosen in one context: what stands above in the list is not history."""
+"""The places of one list were chosen in one context: the places above in the list are no history."""
 
 from __future__ import annotations
 
@@ -87,20 +87,20 @@ class Uniform:
         return DenseLogits(torch.zeros(len(batch.scored), 5))
 
 
-def test_scores_say_which_list_a_position_stood_in(data):
+def test_scores_name_the_list_of_each_position(data):
     scores = score(Uniform(), Windows(data, "train", WindowConfig(length=10)), events=data.events, min_history=0)
     assert scores.above.tolist() == [above for one in ABOVE for above in one]
     assert scores.list_number.tolist() == [0, 0, 0, 1, 2, 2, 3, 3]
     np.testing.assert_allclose(np.exp(-scores.logp_open), [5, 4, 3, 5, 5, 4, 5, 4], rtol=1e-6)
 
 
-def test_what_stands_above_is_no_history_that_counts(data):
+def test_places_above_do_not_count_as_history(data):
     """A list is measured whole or not at all: its second place has no more history than its first."""
     scores = score(Uniform(), Windows(data, "train", WindowConfig(length=10)), events=data.events, min_history=1)
     assert scores.list_number.tolist() == [0, 1, 1] and scores.history.tolist() == [3, 4, 5]
 
 
-def test_returns_step_by_list(data):
+def test_returns_to_go_take_a_list_as_one_step(data):
     """A place earns its own reward, and every later list all of its places': lower places are no later step."""
     first, alone, last, other = [0.3, 0.1, 0.4], [0.2], [0.0, 0.4], [0.1, 0.2]
     after_first = sum(alone) + 0.5 * sum(last)
@@ -109,7 +109,7 @@ def test_returns_step_by_list(data):
 
 
 def test_a_critic_is_held_to_what_the_first_place_would_have_earned(data):
-    """r/e + γ …, with the squared error weighted by e²: what an item earns where few look says less of its worth."""
+    """r/e + γ …, with the squared error weighted by e²: a reward at a place with few views weighs less."""
     place = batch(data)
     examined = torch.linspace(1.0, 0.3, len(place.item))
     returns = returns_to_go(place, gamma=0.5)
@@ -121,7 +121,7 @@ def test_a_critic_is_held_to_what_the_first_place_would_have_earned(data):
 
 @pytest.mark.parametrize("target", ["max", "expected"])
 def test_the_next_value_is_of_the_next_list(target, data):
-    """Its first place's value, and what its lower places earned: E[R' + γ …] = E[Q(x', a'_1)] + E[Σ_{i>1} r'_i]."""
+    """Value of the list's first place, plus rewards of lower ones: E[R' + γ …] = E[Q(x', a'_1)] + E[Σ_{i>1} r'_i]."""
     made = network()
     torch.manual_seed(1)
     for name in ("q_a", "q_b"):
@@ -138,7 +138,7 @@ def test_the_next_value_is_of_the_next_list(target, data):
 
 
 def with_logging(made: Network) -> Network:
-    """The same network with a logging head that takes all items alike."""
+    """Network with a logging head that gives all items one probability."""
     heads = ("policy", "q_a", "q_b", "logging")
     other = Network(ModelConfig(width=8, event_embeddings=True), items=5, events=2, length=10, heads=heads).eval()
     other.load_state_dict(made.state_dict(), strict=False)

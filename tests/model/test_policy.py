@@ -52,7 +52,7 @@ def test_log_probabilities_of_histories_are_those_of_windows(data):
     assert (plain - expected).abs().max() > 1e-3, "answers must matter"
 
 
-def test_items_it_never_saw_are_left_out():
+def test_unknown_items_are_left_out_of_histories():
     made = policy(network())
     seen = made.log_probabilities([["i3", "i1"]])
     torch.testing.assert_close(made.log_probabilities([["new", "i3", "other", "i1"]]), seen, rtol=0, atol=0)
@@ -108,7 +108,7 @@ def test_a_policy_is_read_without_dropout(data):
     assert torch.equal(held.logits(batch).chunk(0, ITEMS), held.logits(batch).chunk(0, ITEMS))
 
 
-def test_answers_must_fit():
+def test_events_must_be_known_and_as_many_as_items():
     made = policy(network())
     with pytest.raises(DataError, match="history 0 has 2 items and 1 events"):
         made.batch([["i1", "i2"]], [["click"]])
@@ -119,7 +119,7 @@ def test_answers_must_fit():
 # ---------------------------------------------------------------------- lists
 
 
-def test_recommend_by_ids():
+def test_recommend_returns_ids():
     made = policy(network())
     logp = made.log_probabilities(HISTORIES)
     lists = made.recommend(HISTORIES, 3)
@@ -138,7 +138,7 @@ def test_lists_of_parts_are_those_of_the_whole(monkeypatch):
     torch.testing.assert_close(parts.log_probability, whole.log_probability)
 
 
-def test_recommend_with_exclusions():
+def test_recommend_leaves_out_excluded_items():
     made = policy(network())
     lists = made.recommend(HISTORIES, 1, exclude_seen=True, exclude=["i6", "unknown"])
     logp = made.log_probabilities(HISTORIES)
@@ -175,7 +175,7 @@ def test_draws_depend_on_the_seed_alone():
     ],
     ids=str,
 )
-def test_saved_and_loaded_it_is_the_same_policy(tmp_path, settings):
+def test_a_loaded_policy_equals_the_saved_one(tmp_path, settings):
     made = policy(float32(**settings))
     made.save(tmp_path / "run")
     loaded = Policy.load(tmp_path / "run")
@@ -218,7 +218,7 @@ def test_a_tied_head_is_the_embedding():
     assert untied.heads["policy"].weight is not untied.embedding
 
 
-def test_what_is_not_a_run_is_refused(tmp_path):
+def test_load_refuses_missing_and_altered_files(tmp_path):
     with pytest.raises(RunError, match="is not a run"):
         Policy.load(tmp_path)
     made = policy(float32())

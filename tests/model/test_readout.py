@@ -1,4 +1,4 @@
-"""The reader against sums written out by hand, in float64; and what each term may train."""
+"""The reader against sums written out by hand, in float64; and the parts of the network that each term trains."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reader(made, reads=ALL, *, critic="q", name="dense", **settings):
 
 
 def by_hand(made, batch, *, coin, target, critic="q"):
-    """Every field but q_sampled, position by position and item by item."""
+    """Every field but q_sampled, computed position by position and item by item."""
     hidden = made.hidden(batch).detach()
 
     def row(head, token):
@@ -118,7 +118,7 @@ def test_both_targets_and_both_coins_differ(data):
     assert len(ends) == len(SEQUENCES)
 
 
-def test_what_was_not_asked_for_is_absent(data):
+def test_undeclared_fields_are_absent(data):
     made, batch = network(), whole(data)
     for name in OBJECTIVES:
         reads = objective_of(weighted({"name": name})).reads()
@@ -162,7 +162,7 @@ def test_sampled_is_the_mean_over_the_taken_and_random_items(data):
 
 
 @pytest.mark.parametrize("gamma", [0.0, 0.5, 0.9])
-def test_returns_to_go(data, gamma):
+def test_returns_to_go_equal_discounted_sums(data, gamma):
     batch = whole(data)
     expected = []
     for sequence in SEQUENCES:
@@ -179,7 +179,7 @@ def test_returns_to_go(data, gamma):
 
 
 def groups(made, loss):
-    """Which parts of the network a loss trains."""
+    """Names of the parts of the network that a loss trains."""
     made.zero_grad(set_to_none=True)
     loss.sum().backward(retain_graph=True)
     trained = {
@@ -233,7 +233,7 @@ def test_constants_carry_no_gradient(data):
 
 @pytest.mark.parametrize("target", ["max", "expected"])
 def test_constants_are_read_without_dropout(data, target):
-    """In training they equal what the network says when it serves; logp and q_fit do not."""
+    """In training constants equal the network's numbers in serving; logp and q_fit do not."""
     made, batch = network(dropout=0.5).train(), whole(data)
     reads = ALL - {"q_sampled"}
     found = reader(made, reads, target=target).read(batch, step=0, coin=True)
@@ -246,7 +246,7 @@ def test_constants_are_read_without_dropout(data, target):
 
 
 class Noisy(nn.Module):
-    """A user's backbone with a dropout of its own."""
+    """Backbone of a user, with dropout of its own."""
 
     def __init__(self):
         super().__init__()

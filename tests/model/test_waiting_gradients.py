@@ -1,4 +1,4 @@
-"""Gradients that wait until the end of a step, and are then added up, are the gradients of torch."""
+"""Deferred gradients, added up at the end of a step, equal the gradients of torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localpolicy.runtime.deferred_gradients import compute_on_branch, deferred_g
 
 
 def graded(*, later):
-    """Of a start token that stands at some tokens, read twice, and of what stands at the others."""
+    """Gradients of a start token that stands at some tokens and is read twice, and of the other tokens."""
     generator = torch.Generator().manual_seed(0)
     start = torch.randn(4, generator=generator, requires_grad=True)
     embedded = torch.randn(7, 4, generator=generator, requires_grad=True)
@@ -25,14 +25,14 @@ def graded(*, later):
     return start.grad, embedded.grad
 
 
-def test_the_start_tokens_gradient_may_wait():
+def test_the_start_tokens_gradient_may_be_deferred():
     for ours, theirs in zip(graded(later=True), graded(later=False), strict=True):
         assert theirs.abs().min() > 0
         torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("how", ["not within the block", "a result of other parameters", "frozen", "half precision"])
-def test_what_cannot_wait_is_returned(how):
+def test_gradients_that_cannot_be_deferred_are_returned(how):
     table = torch.ones(3, requires_grad=True)
     tables = {
         "a result of other parameters": table * 2,

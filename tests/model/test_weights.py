@@ -27,8 +27,8 @@ def test_the_bytes_are_those_of_safetensors(tmp_path):
     assert all(torch.equal(found[name], tensor) for name, tensor in TENSORS.items())
 
 
-def test_while_they_are_written_the_folder_holds_names_of_ours_alone(tmp_path, monkeypatch):
-    """What a kill leaves is swept away by its name, so nothing may have another."""
+def test_writing_weights_leaves_no_foreign_file_names(tmp_path, monkeypatch):
+    """Files that a kill leaves are removed by their name, so no file may have another."""
     seen = []
     write = weights._bytes
     monkeypatch.setattr(weights, "_bytes", lambda one: seen.append(os.listdir(tmp_path)) or write(one))
@@ -39,7 +39,7 @@ def test_while_they_are_written_the_folder_holds_names_of_ours_alone(tmp_path, m
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o077])
-def test_who_may_read_them_is_said_by_the_umask(mask, tmp_path):
+def test_the_umask_decides_who_reads_the_weights(mask, tmp_path):
     before = os.umask(mask)
     try:
         save_weights(TENSORS, tmp_path / "weights.safetensors")
