@@ -60,6 +60,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_words.py
 
 format: setup
 	$(BIN)/ruff format .

@@ -6,13 +6,13 @@ import signal
 
 import torch
 
-from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.interrupt import stop_requested
 from localpolicy.training.numerics import deterministic
 
 
 def test_blocks_that_overlap_are_set_back_by_the_last():
     handler = signal.getsignal(signal.SIGTERM)
-    blocks = [stop_asked_for(), stop_asked_for()]
+    blocks = [stop_requested(), stop_requested()]
     asked = [block.__enter__() for block in blocks]
     signal.raise_signal(signal.SIGTERM)
     assert [each() for each in asked] == [True, True]
@@ -20,7 +20,7 @@ def test_blocks_that_overlap_are_set_back_by_the_last():
     assert signal.getsignal(signal.SIGTERM) is not handler
     blocks[1].__exit__(None, None, None)
     assert signal.getsignal(signal.SIGTERM) is handler
-    with stop_asked_for() as again:
+    with stop_requested() as again:
         assert not again(), "an older wish is forgotten"
     blocks = [deterministic(True), deterministic(True)]
     for block in blocks:

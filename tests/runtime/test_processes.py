@@ -74,11 +74,11 @@ def test_terminated_it_ends_its_processes_and_says_how_to_go_on(tmp_path):
 STUBBORN = """
 import sys, time
 from localpolicy.errors import Stopped
-from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.interrupt import stop_requested
 from localpolicy.runtime import processes
 
 def work(seconds):
-    with stop_asked_for():
+    with stop_requested():
         print("at work", flush=True)
         time.sleep(seconds)
 

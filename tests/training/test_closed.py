@@ -162,7 +162,7 @@ def test_a_stage_that_is_done_is_not_taken_over_by_other_settings_or_data(small,
 def test_a_run_of_another_objective_is_not_taken_over(small, tmp_path, monkeypatch):
     """Resumed without its objective's name, it became the default one, and what it had learnt was gone."""
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr("localpolicy.training.trainer.stop_asked_for", asked)
+        patch.setattr("localpolicy.training.trainer.stop_requested", asked)
         train(small, out=tmp_path / "run", config=mle_config())
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(RunError, match="was begun with the objective mle; it cannot go on with lpi_rl"):
@@ -171,7 +171,7 @@ def test_a_run_of_another_objective_is_not_taken_over(small, tmp_path, monkeypat
 
 
 def test_stopping_names_the_run_not_the_stage(small, tmp_path, monkeypatch):
-    monkeypatch.setattr("localpolicy.training.trainer.stop_asked_for", asked)
+    monkeypatch.setattr("localpolicy.training.trainer.stop_requested", asked)
     with pytest.raises(Stopped, match=r"Go on with resume=True: .*/run$"):
         train(small, out=tmp_path / "run", config=config())
 

@@ -21,7 +21,7 @@ from localpolicy.data.remote import named_by_address
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 from localpolicy.runtime.folders import check_target, new_folder, only_writer, partial_folder, remove_abandoned
-from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runtime.full_disk import raise_on_full_disk
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def prepare(
     within = out.parent if scratch is None else Path(scratch)
     remove_abandoned(out, within=within)
     with (
-        told_when_full(out),
+        raise_on_full_disk(out),
         only_writer(out),
         partial_folder(out, within=within) as folder,
         ThreadPoolExecutor(1) as beside,

@@ -1,16 +1,16 @@
-"""What `auto` stands for: settings that follow the log's own size and density (docs/results/defaults.md: why these).
+"""Values of `auto`: settings that follow the log's own size and density (docs/results/defaults.md: why these).
 
 Steps   a batch is the largest power of two that leaves STEPS of them in an epoch, and no smaller than 4: a log of 200
         sequences trains in hundreds of steps, not in four.
 Epochs  as many as help: up to MOST_EPOCHS, until PATIENCE steps (3 to 12 epochs) went by without a better one.
-Windows hold all that 99 of 100 sequences do, up to 200 actions.
-Shape   128 numbers wide; a second block where histories are long.
-Rules   of a sparse log (few events an item) dropout and weight decay are strong, of a dense one weak. Decay is a prior:
+Windows hold all actions of 99 of 100 sequences, up to 200 actions.
+Shape   width 128; a second block if histories are long.
+Rules   in a sparse log (few events an item) dropout and weight decay are strong, in a dense one weak. Decay is a prior:
         with more events it weighs less (as one over the root of their number), and since it acts at every step, it is
-        spread over the steps where an epoch has many.
+        spread over the steps if an epoch has many.
 
-They are resolved once. A run that starts from another (a warm start, a given logging policy) inherits what that one
-has: a threshold that a growing log crosses overnight changes no network that is in use.
+They are resolved once. A run that starts from another (a warm start, a given logging policy) inherits the other's: a
+threshold that a growing log crosses overnight changes no network that is in use.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ INHERITED = "as the run it starts from"
 
 
 def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None, *, resumed: bool = False) -> Config:
-    """The config without `auto`; `older` are the settings of a run that this one starts from, by group.
+    """The config with values for every `auto`; `older` are the settings of a run that this one starts from, by group.
 
-    `resumed`: they are its own, so its reasons stay what they were.
+    `resumed`: these are the run's own settings, so it keeps their reasons.
     """
     asked = [
         (group, name)
@@ -71,7 +71,7 @@ def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None,
 
 
 def sentence(config: Config, data: Prepared) -> str | None:
-    """What was chosen from the log, and what another run had chosen, as one line; None where everything was given."""
+    """One line on the settings that the log or another run decided; None if all of them were given."""
     if not config.auto:
         return None
     sequences, events = len(data["train"]), data["train"].events
@@ -129,7 +129,7 @@ def _blocks(data: Prepared, groups: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def _sparsity(data: Prepared) -> tuple[float, str]:
-    """From 1 for a sparse log to 0 for a dense one."""
+    """Sparsity of the log, from 1 (sparse) to 0 (dense), and its reason."""
     density = data["train"].events / max(data.n_items, 1)
     share = math.log(DENSE / max(density, 1e-9)) / math.log(DENSE / SPARSE)
     return min(max(share, 0.0), 1.0), f"{density:.3g} events an item"
@@ -152,7 +152,7 @@ def _weight_decay(data: Prepared, groups: Mapping[str, Any]) -> tuple[float, str
 
 
 def _features(data: Prepared, groups: Mapping[str, Any]) -> tuple[list[str], str]:
-    """The columns of the item table that tell something, where rows are shared by input and head."""
+    """Columns of the item table that are informative, if input and head share item embeddings; and the reason."""
     if not learnt_columns(data.catalogue):
         return [], ""
     if not groups["model"].tied:

@@ -1,4 +1,4 @@
-"""The whole configuration of a run, and the paper's presets."""
+"""Configuration of a run, and the paper's presets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from localpolicy.settings import AUTO, OrAuto, Settings
 
 
 class TrainConfig(Settings):
-    """How the objective is maximised, and which weights are kept."""
+    """Settings of training: optimiser, epochs, selection of weights, device; the group `train`."""
 
     epochs: OrAuto[int] = Field(
         AUTO, ge=1, description="passes over the training sequences, at most; auto: 200, ended by patience"
@@ -110,7 +110,7 @@ class TrainConfig(Settings):
 
 
 class Config(Settings):
-    """Everything that decides a run, data aside."""
+    """All settings that decide a run; only the data are not among them."""
 
     data: WindowConfig = Field(WindowConfig(), description="how sequences are cut into windows")
     model: ModelConfig = Field(ModelConfig(), description="the network's shape")
@@ -119,11 +119,11 @@ class Config(Settings):
     auto: dict[str, str] = Field({}, description="of a resolved config: what was chosen from the log, and why")
 
     def trained_with(self, **changes: Any) -> Config:
-        """The same with other settings of `train`, such as seed=3; they are not checked again."""
+        """A copy with other settings of `train`, such as seed=3, without validation."""
         return self.model_copy(update={"train": self.train.model_copy(update=changes)})
 
 
-# Settings of `train` that say where and how a run is computed, not what is: the same run with others is the same run.
+# Settings of `train` that decide where and how fast a run is computed: other values give the same run.
 COMPUTED_BY = {"device", "minutes", "shard_catalogue", "tensorboard", "catalogue", "capture", "checkpoint_seconds"}
 
 PLAIN_TRAINING = {"weight_decay": 0.0, "average": 0.0}
@@ -175,7 +175,7 @@ def configure(
 
 
 def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
-    """Every setting as group.key, with its type; the objective's are those of one class, or of all of ours."""
+    """Every setting as group.key, with its type; the objective's settings of one class, or of all of ours."""
     classes: dict[str, list[type[Settings]]] = {
         "data": [WindowConfig],
         "model": [ModelConfig],
@@ -192,7 +192,7 @@ def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
 
 
 def objective_fields() -> dict[str, FieldInfo]:
-    """Every setting that some objective of ours has and no other group, by its name; of several, the first."""
+    """Every setting that only objectives of ours have, by its name; the first if several have it."""
     others = {name for group in (TrainConfig, ModelConfig, WindowConfig) for name in group.model_fields}
     found: dict[str, FieldInfo] = {}
     for objective in OBJECTIVES.values():
@@ -203,13 +203,13 @@ def objective_fields() -> dict[str, FieldInfo]:
 
 
 def option_key(name: str) -> str:
-    """The key that an option of `lpi train` is short for: `width` -> `model.width`."""
+    """Key that an option of `lpi train` is short for: `width` -> `model.width`."""
     groups: dict[str, type[Settings]] = {"train": TrainConfig, "model": ModelConfig, "data": WindowConfig}
     return next((f"{group}.{name}" for group, one in groups.items() if name in one.model_fields), f"objective.{name}")
 
 
 def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:
-    """`width` -> `model.width`, where one group alone has such a key; a typo names the nearest."""
+    """`width` -> `model.width`, if a single group has such a key; a typo names the nearest."""
     known = setting_fields(objective)
     matching = [key for key in known if name in (key, key.partition(".")[2])]
     if len(matching) != 1:

@@ -38,7 +38,7 @@ from localpolicy.runtime.files import (
     write_json,
     write_text,
 )
-from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runtime.full_disk import raise_on_full_disk
 from localpolicy.version import __version__
 
 LIKELIEST = "likeliest.safetensors"
@@ -125,7 +125,7 @@ class RunFolder:
     def append_metrics(self, line: dict[str, Any]) -> None:
         """Append one line to metrics.jsonl."""
         path = self.folder / "metrics.jsonl"
-        with told_when_full(path), path.open("a", encoding="utf-8") as file:
+        with raise_on_full_disk(path), path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def keep_metric_lines(self, count: int) -> None:

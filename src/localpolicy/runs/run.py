@@ -1,4 +1,4 @@
-"""A run as users meet it: what was trained, how it was selected, and its policy."""
+"""Run as users meet it: its settings, its selected weights and metrics, and its policy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Run(RunFolder, Result):
     """A run on disk, finished or not."""
 
     def summary(self) -> str:
-        """What was trained, and how well it did on validation."""
+        """Objective, data and selected epoch of the run, with its validation metrics."""
         if not self.finished:
             return f"{self.folder}, not finished"
         manifest, selected = self.manifest, self.manifest["selected"]
@@ -47,10 +47,10 @@ class Run(RunFolder, Result):
         return f"{named}, seed {manifest['seed']}, {kept}, in {self.folder}"
 
     def selection(self) -> dict[str, str]:
-        """What was kept, in words: of each network its epoch, by what, and on which validation sequences.
+        """Text on the selection of each network: its epoch, the metric that selected it, and the validation sequences.
 
-        A closed form is put together from networks that were each kept at an epoch of their own, on every second
-        sequence (the others choose β): it has no epoch itself, and its figure is of all sequences.
+        A closed form is assembled from networks that were each selected at an epoch of their own, on every second
+        sequence (the others choose β): it has no epoch itself, and its metric is over all sequences.
         """
         manifest, kept = self.manifest, self.selected_metrics()
         selected, figures = manifest["selected"], kept["validation"]
@@ -69,16 +69,16 @@ class Run(RunFolder, Result):
         return {"selected epoch": f"{selected['epoch']} of {manifest['epochs']}{within}", f"selected by {by}": value}
 
     def to_dict(self) -> dict[str, Any]:
-        """The manifest, and one entry per validation."""
+        """Manifest, and one entry per validation."""
         return {**self.manifest, "metrics": self.metrics()}
 
     def to_arrow(self) -> pa.Table:
-        """One row per validation: epoch, step, and every figure as a column (`validation.AR@1`)."""
+        """One row per validation: epoch, step, and every metric as a column (`validation.AR@1`)."""
         return pa.Table.from_pylist([dict(_flat(line)) for line in self.metrics()])
 
     @property
     def kept_by(self) -> str:
-        """The figure that selected its weights. Of several towers, that of μ̂."""
+        """Metric that selected the weights; of several towers, that of μ̂."""
         manifest = self.manifest
         if "stages" not in manifest:
             return str(manifest["selected"]["by"])
@@ -86,7 +86,7 @@ class Run(RunFolder, Result):
 
     @property
     def out_of_time(self) -> bool:
-        """Whether its minutes ended training, or its epochs did while each was better than those before."""
+        """Whether the time limit ended training, or its epochs ended while each was better than those before."""
         config, manifest = self.config.train, self.manifest
         if manifest["epochs"] >= config.epochs:
             return bool(manifest["selected"]["epoch"] == manifest["epochs"])
@@ -94,15 +94,15 @@ class Run(RunFolder, Result):
 
     @property
     def trained_sha256(self) -> str:
-        """Of the weights as they were trained: an extended run (`lpi extend`) has those of the run it comes from."""
+        """SHA-256 of the trained weights; an extended run (`lpi extend`) reports that of its source run."""
         manifest = self.manifest
         return str(manifest.get("extended", {}).get("trained", manifest["policy_sha256"]))
 
     @property
     def digest(self) -> str:
-        """Of everything that changes an answer: weights, network (a closed form's β is there), events, items.
+        """SHA-256 of everything that changes an answer: weights, network (with a closed form's β), events, items.
 
-        Equal digests mean equal policies; who trained it, and by which objective, is no part of it.
+        Equal digests mean equal policies; the training code and the objective are no part of it.
         """
         about, items = read_json(self.folder / "policy.json"), pq.read_table(self.folder / "items.parquet")["item_id"]
         content = {
@@ -113,23 +113,23 @@ class Run(RunFolder, Result):
 
     @property
     def version(self) -> str:
-        """What an impression log calls the policy that served it: the beginning of its digest."""
+        """Version that an impression log names as its policy: the beginning of the digest."""
         return self.digest[:16]
 
     def data_location(self, data: Path) -> dict[str, str]:
-        """The path of the data as given, and relative to the run: that one holds where both move together."""
+        """Path of the data as given, and relative to the run, which holds if both are moved together."""
         return {"path": str(data), "from_run": os.path.relpath(data.resolve(), self.folder.resolve())}
 
     @property
     def data_folders(self) -> list[Path]:
-        """Where the data may be: the original folder, and the one relative to the run, if both were moved."""
+        """Folders where the data may be: the original one, and the one relative to the run."""
         recorded = self.manifest["data"]
         moved = [(self.folder / recorded["from_run"]).resolve()] if "from_run" in recorded else []  # older runs lack it
         return [Path(recorded["path"]), *moved]
 
     @property
     def config(self) -> Config:
-        """The resolved configuration."""
+        """Resolved configuration of the run."""
         if not self.started:
             raise RunError(f"{self.folder} is not a run (no config.yaml); 'lpi train' makes one.")
         if self.finished:
@@ -152,7 +152,7 @@ class Run(RunFolder, Result):
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
     ) -> Policy:
-        """The selected policy, that of the last epoch, or the `likeliest`: of the best held-out likelihood.
+        """The selected policy, that of the last epoch, or with `likeliest` the policy of the best held-out likelihood.
 
         With `beta`, the dial; with `shard`, this rank's rows.
         """
@@ -173,11 +173,11 @@ class Run(RunFolder, Result):
         return self.policy(beta=options.pop("beta", None)).recommend(histories, k, **options)
 
     def embeddings(self, out: Path | str | None = None) -> Any:
-        """The item embeddings as a frame: item_id, name if any, embedding; with `out` as a Parquet file too."""
+        """Item embeddings as a frame: item_id, name if any, embedding; with `out` as a Parquet file too."""
         return embedding_table(self.policy(), out)
 
     def selected_metrics(self) -> dict[str, Any]:
-        """The entry of the weights that were kept."""
+        """Entry of metrics.jsonl for the selected weights."""
         step = self.manifest["selected"]["step"]
         return next(line for line in self.metrics() if line["step"] == step)
 
@@ -190,7 +190,7 @@ def similar(run: Run | Policy | Path | str, items: Iterable[Hashable] | Hashable
 
 
 def _rule(by: str, figures: Mapping[str, float], *, half: bool) -> str:
-    """A rule that selects, with what its words leave open: on which sequences, and which likelihood."""
+    """Selection rule, with its sequences, and with the kind of likelihood if there are two."""
     mixed = f" ({LIKELIHOOD}: of a mixture with popularity)" if PLAIN in figures and LIKELIHOOD in by else ""
     return f"{by}{mixed} on {'every second validation sequence' if half else 'validation'}"
 

@@ -1,1 +1,1 @@
-"""What every room stands on: files that are whole or absent, locks, frames, progress, ranks, interrupts."""
+"""Utilities for all packages: files that are whole or absent, locks, frames, progress, ranks, interrupts."""

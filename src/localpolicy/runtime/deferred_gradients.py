@@ -1,7 +1,7 @@
-"""Gradients of tables that are added at the end of the backward pass: of a few rows, or formed on a side stream.
+"""Deferred gradients of tables, added at the end of the backward pass: of a few rows, or computed on a side stream.
 
-Without it each gradient of rows that were taken from a table becomes a table of zeros with a few rows filled in, and
-the backbone's gradient waits for those of the tables, which need none of it.
+Otherwise each gradient of rows that were taken from a table becomes a table of zeros with a few rows filled in, and the
+backbone's gradient waits for those of the tables, which it does not need.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from localpolicy.runtime.graph_branch import GraphBranch
 
 
 class _Waiting(NamedTuple):
-    """A gradient that is added to its table's at the end: of some rows, or of the whole table."""
+    """A deferred gradient, to be added to its table's: of some rows, or of the whole table."""
 
     table: Tensor
     gradient: Tensor
-    rows: Tensor | None = None  # of the table; None: all
-    branch: GraphBranch | None = None  # that forms it
-    reads: tuple[Tensor | None, ...] = ()  # what the branch reads: it must not be freed, and written over, before
+    rows: Tensor | None = None  # rows of the table; None: all
+    branch: GraphBranch | None = None  # side stream that computes it
+    reads: tuple[Tensor | None, ...] = ()  # tensors that the branch reads: they must not be freed before
 
 
 _later: list[_Waiting] | None = None
-_side: GraphBranch | None = None  # forms the gradients of small tables, one after another
+_side: GraphBranch | None = None  # computes the gradients of small tables, one after another
 
 
 @contextmanager
 def deferred_gradients() -> Iterator[None]:
-    """Context manager: gradients of tables wait within the block, and are added up at its end."""
+    """Context manager: defer gradients of tables within the block, and add them up at its end."""
     global _later, _side
     waiting: list[_Waiting] = []
     _later, _side = waiting, None
@@ -61,7 +61,7 @@ def can_defer(*tables: Tensor | None) -> bool:
 
 
 def defer(table: Tensor, gradient: Tensor, branch: GraphBranch, *, reads: tuple[Tensor | None, ...]) -> None:
-    """Add the gradient of a whole table, which `branch` forms from `reads`, at the end of `deferred_gradients`."""
+    """Defer the gradient of a whole table, which `branch` computes from `reads`, to the end of `deferred_gradients`."""
     assert _later is not None
     assert gradient.dtype == table.dtype, "a cast would not wait for the branch"
     _later.append(_Waiting(table, gradient, branch=branch, reads=reads))
@@ -70,7 +70,7 @@ def defer(table: Tensor, gradient: Tensor, branch: GraphBranch, *, reads: tuple[
 def compute_on_branch(
     tables: tuple[Tensor, ...], form: Callable[[], tuple[Tensor, ...]], *, reads: tuple[Tensor, ...]
 ) -> tuple[Tensor | None, ...]:
-    """The gradients that `form` computes; None within `deferred_gradients`: a side stream computes them."""
+    """Gradients that `form` computes; None within `deferred_gradients`, where a side stream computes them."""
     global _side
     if not (can_defer(*tables) and all(table.requires_grad for table in tables)):
         return form()
@@ -85,7 +85,7 @@ def compute_on_branch(
 
 
 def rows_gradient(table: Tensor, index: Tensor, gradient: Tensor) -> Tensor | None:
-    """The gradient of table[index] for the whole table; None if it is deferred."""
+    """Gradient of table[index] for the whole table; None if it is deferred."""
     gradient = gradient.to(table.dtype)
     if _later is not None and table.is_leaf:
         _later.append(_Waiting(table, gradient, index))

@@ -15,7 +15,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of malloc.h
 
 
 def device_called(name: str) -> str:
-    """The device that `auto` stands for, or the one named, where torch has it."""
+    """Name of the device: the one that `auto` stands for, or the given one; ConfigError if torch lacks it."""
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
@@ -30,7 +30,7 @@ def device_called(name: str) -> str:
 def seed_generators(seed: int, device: str) -> None:
     """`torch.manual_seed` for the CPU and for the device in use.
 
-    For kinds of devices that are not in use torch writes down the call stack each time: longer than asking for a step.
+    For kinds of devices that are not in use torch writes down the call stack each time, which takes longer than a step.
     """
     torch.default_generator.manual_seed(seed)
     if (named := torch.device(device)).type == "cuda":
@@ -39,10 +39,10 @@ def seed_generators(seed: int, device: str) -> None:
 
 
 def keep_freed_memory() -> None:
-    """Let the C library use freed buffers again instead of asking the system for fresh pages in every step.
+    """Let the C library use freed buffers again instead of requesting fresh pages from the system in every step.
 
     glibc maps buffers beyond a threshold on their own and unmaps them when they are freed, so the gradients of the item
-    table cost a page fault for each 4 KiB and step. Elsewhere nothing happens.
+    table cost a page fault for each 4 KiB and step. On other systems nothing happens.
     """
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "mallopt"):
         libc.mallopt(_MMAP_THRESHOLD, 64 << 20)
@@ -50,10 +50,10 @@ def keep_freed_memory() -> None:
 
 
 def give_back_memory() -> None:
-    """Hand what the allocator keeps back to the device.
+    """Return the allocator's unused memory to the device.
 
-    A captured run has a pool of its own: what one run leaves there serves no other, and other processes on the device
-    cannot have it.
+    A captured run has a pool of its own: memory that one run leaves there serves no other, and other processes on the
+    device cannot have it.
     """
     if torch.cuda.is_initialized():
         gc.collect()

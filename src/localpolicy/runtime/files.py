@@ -17,24 +17,24 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import DataError, LocalPolicyError, WriteError
-from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runtime.full_disk import raise_on_full_disk
 from localpolicy.runtime.locks import lock_if_free, make_locked
 
 PARTIAL = ".partial-"  # in the name of everything unfinished; a reader never looks at such names
 SEAL = "manifest_sha256"  # in a manifest: the digest of all its other entries
-STDOUT = "-"  # as the name of a file to write, where a command says so
+STDOUT = "-"  # file name that stands for standard output
 MOST_LINKS = 40  # of a chain, as Linux has it
-DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]+)")  # names of what is open already
+DESCRIPTOR = re.compile(r"/dev/(stdout|stderr)|/(?:dev|proc/self)/fd/([0-9]+)")  # names of open files
 LARGEST_TEXT = 1 << 28  # bytes of a JSON, YAML or text file that is read whole
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path that becomes `path` when the block ends well, and vanishes when it does not.
+    """Context manager: a temporary path that becomes `path` if the block succeeds, and is removed if it fails.
 
-    A link stays, and what it names is replaced. What is no ordinary file (a pipe, a device, /dev/stdout) is not
-    replaced but written to, once all is there. The temporary file is locked while the block runs. The lock ends with
-    the process, so the next writer knows what a kill left.
+    A link stays, and the file that it names is replaced. A pipe or a device (/dev/stdout) is not replaced but written
+    to, once the content is complete. The temporary file is locked while the block runs. The lock ends with the process,
+    so the next writer recognises a killed process's file.
     """
     path = followed(Path(path))
     if path.is_dir():
@@ -43,7 +43,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         with _streamed(path) as partial:
             yield partial
         return
-    with told_when_full(path):
+    with raise_on_full_disk(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -62,7 +62,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def followed(path: Path) -> Path:
-    """What a link, or a chain of them, names in the end, whether it exists or not. Streams are left as they are."""
+    """Path that a link, or a chain of links, names in the end, existing or not. Streams are left as they are."""
     for _ in range(MOST_LINKS):
         if DESCRIPTOR.fullmatch(os.path.abspath(path)) or not path.is_symlink():
             return path
@@ -71,7 +71,7 @@ def followed(path: Path) -> Path:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is something to write into rather than a file to replace: a pipe, a terminal, an open descriptor."""
+    """Whether a path is a stream to write into, not a file to replace: a pipe, a terminal, an open descriptor."""
     if DESCRIPTOR.fullmatch(os.path.abspath(path)):
         return True
     try:
@@ -85,25 +85,25 @@ def is_stream(path: Path) -> bool:
 
 @contextmanager
 def _streamed(path: Path) -> Iterator[Path]:
-    """A temporary file whose content is written into `path` when the block ends well."""
+    """Context manager: a temporary file whose content is written into the stream `path` if the block succeeds."""
     with tempfile.TemporaryDirectory() as folder:
         partial = Path(folder) / path.name
         yield partial
-        sys.stdout.flush()  # what was printed before comes before
+        sys.stdout.flush()  # so that earlier output comes first
         number = DESCRIPTOR.fullmatch(os.path.abspath(path))
         if number is None:
             descriptor = os.open(path, os.O_WRONLY)
         else:
             descriptor = os.dup({"stdout": 1, "stderr": 2}[number[1]] if number[1] else int(number[2]))
         try:
-            with told_when_full(path), partial.open("rb") as content, os.fdopen(descriptor, "wb") as stream:
+            with raise_on_full_disk(path), partial.open("rb") as content, os.fdopen(descriptor, "wb") as stream:
                 shutil.copyfileobj(content, stream)
         except BrokenPipeError:
             raise WriteError(path, "its reader has closed it") from None
 
 
 def _new_partial(path: Path) -> Path:
-    """An empty file beside `path` under a name that nobody else has: process numbers repeat among containers."""
+    """New empty file in the folder of `path`, under a unique name: process numbers repeat among containers."""
     while True:
         partial = path.with_name(f"{path.name}{PARTIAL}{secrets.token_hex(4)}")
         try:
@@ -122,7 +122,7 @@ def _remove_abandoned_files(path: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Ask the disk to keep what was written, so that after a crash no renamed file lacks its content."""
+    """Make the disk keep the written bytes, so that after a crash no renamed file lacks its content."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -142,7 +142,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def read_text(path: Path) -> str:
-    """The content of a text file, or a `DataError` that says what is wrong with it."""
+    """Content of a text file, or a `DataError` that says what is wrong with it."""
     path = Path(path)
     try:
         size = path.stat().st_size
@@ -161,7 +161,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file, or a `DataError` that says what is wrong with it."""
+    """Content of a JSON file, or a `DataError` that says what is wrong with it."""
     try:
         return json.loads(read_text(path))
     except (ValueError, RecursionError) as error:  # ValueError: not JSON, or a number with thousands of digits
@@ -169,14 +169,14 @@ def read_json(path: Path) -> Any:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """`content` with a digest of itself, so that a reader can tell whether it is as it was written."""
+    """The content with a digest of itself, so that a reader notices changes."""
     rest = {name: value for name, value in content.items() if name != SEAL}
-    as_read = json.loads(json.dumps(rest))  # where a key is a text, whatever it was
+    as_read = json.loads(json.dumps(rest))  # JSON turns every key into a text
     return {**rest, SEAL: hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()}
 
 
 def read_sealed(path: Path) -> Any:
-    """As `read_json`, and a `DataError` where the content is not as it was written. Older files have no seal."""
+    """Content of a JSON file; `DataError` if it cannot be read or differs from its digest. Older files have none."""
     content = read_json(path)
     if isinstance(content, dict) and SEAL in content and sealed(content)[SEAL] != content[SEAL]:
         raise DataError(f"{path} was altered (its digest differs). Bring it back, or make it again.")
@@ -184,12 +184,12 @@ def read_sealed(path: Path) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """The content of a YAML file, or a `DataError` that says what is wrong with it."""
+    """Content of a YAML file, or a `DataError` that says what is wrong with it."""
     return parse_yaml(read_text(path), source=str(path))
 
 
 def parse_yaml(text: str, *, source: str) -> Any:
-    """The content of a YAML text; `source` is what an error calls it."""
+    """Content of a YAML text; errors name it by `source`."""
     import yaml  # here, so that `lpi --help` need not load it
 
     try:
@@ -199,6 +199,6 @@ def parse_yaml(text: str, *, source: str) -> Any:
 
 
 def sha256(path: Path) -> str:
-    """The hex digest of a file's bytes."""
+    """Hex digest of a file's bytes."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

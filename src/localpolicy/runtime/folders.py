@@ -1,4 +1,4 @@
-"""Folders that are whole or absent, what may be replaced, and who may write to one."""
+"""Folders that are whole or absent; checks on replacing them, and locks for their writers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from localpolicy.errors import DataError, LocalPolicyError
 from localpolicy.runtime.files import PARTIAL, flush, followed, read_json, write_json
-from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runtime.full_disk import raise_on_full_disk
 from localpolicy.runtime.locks import is_open_at, lock_file, lock_if_free, make_locked
 
 HOME = "lpi"  # under the working directory: where results go when the user names no folder
@@ -38,15 +38,15 @@ def new_folder(what: str) -> Path:
 
 @contextmanager
 def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()) -> Iterator[Path]:
-    """A temporary folder that becomes `path` when the block ends well, and vanishes when it does not.
+    """Context manager: a temporary folder that becomes `path` if the block succeeds, and is removed if it fails.
 
-    A folder that exists and is not empty is replaced only with `force`, only if it is one that we made, and only once
-    the new one is whole. `later` names files that will be added to it.
+    An existing folder that is not empty is replaced only with `force`, only if this package made it, and only once the
+    new one is whole. `later` names files that will be added to it.
     """
-    path = followed(Path(path))  # a link stays, and its folder is replaced where it lies
+    path = followed(Path(path))  # a link stays, and the folder that it names is replaced
     path = path if path.name not in ("", "..") else Path(os.path.abspath(path))  # "." and ".." lie in another folder
     check_target(path, force=force)
-    with told_when_full(path), only_writer(path), partial_folder(path) as partial:
+    with raise_on_full_disk(path), only_writer(path), partial_folder(path) as partial:
         partial.chmod(0o755)
         yield partial
         made = sorted(str(file.relative_to(partial)) for file in partial.rglob("*") if file.is_file())
@@ -60,7 +60,7 @@ def whole_folder(path: Path, *, force: bool = False, later: Collection[str] = ()
 
 
 def _replace(partial: Path, path: Path) -> None:
-    """Rename `partial` to `path`. An earlier folder is then called `partial`, or is removed."""
+    """Rename `partial` to `path`; an earlier folder of that name becomes `partial`, or is removed."""
     if not path.exists():
         os.replace(partial, path)
     elif not _exchanged(partial, path):
@@ -72,7 +72,7 @@ def _replace(partial: Path, path: Path) -> None:
 
 
 def _exchanged(first: Path, second: Path) -> bool:
-    """Whether the system could exchange the two in one step (Linux, and not every file system)."""
+    """Exchange two folders in one step; return whether the system can (Linux, and not every file system)."""
     renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None) if sys.platform == "linux" else None
     here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
     return renameat2 is not None and renameat2(here, os.fsencode(first), here, os.fsencode(second), exchange) == 0
@@ -80,9 +80,10 @@ def _exchanged(first: Path, second: Path) -> bool:
 
 @contextmanager
 def partial_folder(path: Path, *, within: Path | None = None) -> Iterator[Path]:
-    """A temporary folder for what becomes `path`, beside it or `within` another folder; removed in the end.
+    """Context manager: a temporary folder for `path`, next to it or `within` another folder; removed in the end.
 
-    It is locked while the block runs. The lock ends with the process, so the next process knows what a kill left.
+    It is locked while the block runs. The lock ends with the process, so the next process recognises a killed one's
+    folder.
     """
     parent = path.parent if within is None else within
     parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +122,7 @@ def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
 
 
 def check_target(path: Path, *, force: bool) -> None:
-    """Raise unless `path` can become a folder of ours; remove what killed processes left for it."""
+    """Raise unless `path` can become a folder of ours; remove temporary folders that killed processes left for it."""
     if not Path(os.path.abspath(path)).name:
         raise LocalPolicyError(f"{path} is the root of all folders; expected a folder of its own.")
     refuse_odd_name(path)
@@ -131,7 +132,7 @@ def check_target(path: Path, *, force: bool) -> None:
 
 
 def refuse_odd_name(path: Path) -> None:
-    """Raise on a name that is not UTF-8: JSON, Parquet and DuckDB cannot store it."""
+    """Raise RunError for a name that is not UTF-8: JSON, Parquet and DuckDB cannot store it."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -140,7 +141,7 @@ def refuse_odd_name(path: Path) -> None:
 
 
 def refuse_occupied(path: Path, *, force: bool) -> None:
-    """Raise unless `path` is absent, an empty folder, or may be replaced."""
+    """Raise RunError unless `path` is absent, an empty folder, or may be replaced."""
     path = Path(path)
     _refuse_file(path)
     if path.is_dir() and any(map(_is_content, path.iterdir())) and not force:
@@ -150,7 +151,7 @@ def refuse_occupied(path: Path, *, force: bool) -> None:
 
 
 def refuse_foreign_content(path: Path) -> None:
-    """Raise where a folder holds a file that we did not make: replacing the folder would delete it."""
+    """Raise RunError if a folder holds a file that this package did not make: replacing would delete it."""
     if not path.is_dir():
         return
     made = _files_made(path)
@@ -164,13 +165,13 @@ def refuse_foreign_content(path: Path) -> None:
 
 
 def _is_evaluation(file: Path) -> bool:
-    """Whether it is what `lpi evaluate` wrote into a run, after the list of what is in its folder was made."""
+    """Whether a file is one that `lpi evaluate` wrote into a run, after the folder's list of files was made."""
     of_a_run = file.parent.name == "evaluation" and (file.parent.parent / "manifest.json").exists()
     return of_a_run and file.name.partition(".")[2] in ("json", "positions.parquet", "sequences.parquet")
 
 
 def _files_made(path: Path) -> set[str]:
-    """The files that we made, by the folder's own list."""
+    """Files that this package made, by the folder's own list."""
     try:
         content = read_json(path / MADE)
         return {MADE, *content["made"]}
@@ -179,14 +180,14 @@ def _files_made(path: Path) -> set[str]:
 
 
 def refuse_foreign(path: Path) -> None:
-    """Raise where `path` is a file, or results would be mixed into a data set or a run."""
+    """Raise RunError if `path` is a file, or if results would be mixed into a data set or a run."""
     _refuse_file(path)
     if (path / "manifest.json").exists():
         raise LocalPolicyError(f"{path} is a data set or a run; choose a folder of its own for results.")
 
 
 def _refuse_file(path: Path) -> None:
-    """Raise on whatever is no folder: a file, a device, a pipe, a link to one of them."""
+    """Raise RunError for anything but a folder: a file, a device, a pipe, a link to one of them."""
     path = followed(path)
     if path.exists() and not path.is_dir():
         what = "a file" if path.is_file() else "a device, a pipe or a socket"
@@ -194,15 +195,15 @@ def _refuse_file(path: Path) -> None:
 
 
 def _is_content(path: Path) -> bool:
-    """Whether it is content, rather than what a killed process left."""
+    """Whether a file is content, rather than a killed process's temporary file."""
     return PARTIAL not in path.name and path.name != LOCK
 
 
 @contextmanager
 def training_lock(folder: Path) -> Iterator[None]:
-    """While the block runs, another process that would train into `folder` gets a `RunError`.
+    """Context manager: another process that would train into `folder` gets a `RunError` while the block runs.
 
-    The lock ends with the process, so a lock file that a kill left stops nobody.
+    The lock ends with the process, so a lock file of a killed process stops nobody.
     """
     path = followed(Path(folder)) / LOCK  # what a link names may not be there yet
     _refuse_file(path.parent)
@@ -212,10 +213,10 @@ def training_lock(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def only_writer(path: Path) -> Iterator[None]:
-    """While the block runs, another process that would make or replace the folder `path` gets a `RunError`.
+    """Context manager: another process that would make or replace the folder `path` gets a `RunError` meanwhile.
 
-    Whoever reads a folder in order to replace it must hold this from before it reads. The lock lies beside the folder,
-    which is replaced as a whole; the thread that has it may ask for it again.
+    A caller that reads a folder in order to replace it must hold this lock from before it reads. The lock file stands
+    next to the folder, which is replaced as a whole; the thread that has the lock may take it again.
     """
     path = followed(Path(path))
     lock = _lock_beside(path)
@@ -255,7 +256,7 @@ def _locked(path: Path, *, busy: str) -> Iterator[None]:
 def remove_partial_files(folder: Path, *, within: Collection[str] = ()) -> None:
     """Remove the unfinished files that killed processes left in a folder that nobody else writes to.
 
-    Of the folders in it only those `within` are looked into: what else lies there is not ours.
+    Of its folders only those in `within` are searched: other content is not ours.
     """
     pattern = f"*{PARTIAL}*"
     inside = (file for name in within for file in (Path(folder) / name).rglob(pattern))

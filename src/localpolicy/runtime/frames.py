@@ -1,7 +1,7 @@
-"""The user's tables, in and out: pandas, Polars, Arrow, DuckDB. Only Arrow is required.
+"""Tables of users, in and out: pandas, Polars, Arrow, DuckDB. Only Arrow is required.
 
-In, through the Arrow C stream (or the older dataframe protocol), a batch at a time. Out, as pandas where it is
-installed, else as Polars.
+In, through the Arrow C stream (or the older dataframe protocol), a batch at a time. Out, as pandas if it is installed,
+else as Polars.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def is_table(value: object) -> bool:
 
 
 def arrow_stream(table: Any) -> pa.RecordBatchReader:
-    """The rows of a table, a batch at a time."""
+    """Rows of a table, a batch at a time."""
     import pyarrow as pa
     from pyarrow.interchange import from_dataframe
 
@@ -39,7 +39,7 @@ def arrow_stream(table: Any) -> pa.RecordBatchReader:
 
 
 def _readable(table: Any) -> Any:
-    """A pandas frame as Arrow reads it: an index is a column if it has a name; UUID objects are texts."""
+    """Copy of a pandas frame that Arrow can read: an index is a column if it has a name; UUID objects are texts."""
     if type(table).__module__.split(".")[0] != "pandas" or not hasattr(table, "dtypes"):
         return table
     if (named := any(name is not None for name in table.index.names)) or type(table.index).__name__ != "RangeIndex":
@@ -50,7 +50,7 @@ def _readable(table: Any) -> Any:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type without what files cannot hold: categories are texts, and views are copies."""
+    """The type as files can hold it: categories become texts, and views become copies."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -59,7 +59,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """`array` as its `plain_type`."""
+    """The array in its `plain_type`."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type):
@@ -68,7 +68,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def plain_table(rows: pa.RecordBatchReader) -> pa.Table:
-    """All rows, in types that files hold."""
+    """All rows as a table, in types that files hold."""
     import pyarrow as pa
 
     schema = pa.schema([(field.name, plain_type(field.type)) for field in rows.schema])
@@ -78,7 +78,7 @@ def plain_table(rows: pa.RecordBatchReader) -> pa.Table:
 
 
 def to_frame(table: pa.Table) -> Any:
-    """`table` as a pandas DataFrame, or as a Polars one where pandas is not installed."""
+    """The table as a pandas DataFrame, or as a Polars one if pandas is not installed."""
     if find_spec("pandas"):
         return table.to_pandas()
     if find_spec("polars"):
@@ -89,7 +89,7 @@ def to_frame(table: pa.Table) -> Any:
 
 
 def table_name(table: object) -> str:
-    """What messages call a table: 'the pandas DataFrame'."""
+    """Name of a table in messages: 'the pandas DataFrame'."""
     kind = type(table)
     if kind.__module__ == "builtins":
         return f"a value of type {kind.__name__}"
@@ -97,5 +97,5 @@ def table_name(table: object) -> str:
 
 
 def _is_lazy(value: object) -> bool:
-    """Whether it is a Polars LazyFrame: a plan that becomes a table."""
+    """Whether a value is a Polars LazyFrame: a plan that becomes a table."""
     return type(value).__module__.split(".")[0] == "polars" and hasattr(value, "collect")

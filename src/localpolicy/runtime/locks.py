@@ -11,14 +11,14 @@ from enum import Enum
 from pathlib import Path
 
 from localpolicy.errors import RunError
-from localpolicy.runtime.full_disk import told_when_full
+from localpolicy.runtime.full_disk import raise_on_full_disk
 
 CLEARING = 5.0  # seconds that a lock without a living holder's number is waited for: whoever clears up has it briefly
 NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}  # what a file system answers that has no locks
 
 
 class NotLocked(Enum):
-    """Why a file or folder could not be locked."""
+    """Reason why a file or folder could not be locked."""
 
     TAKEN = "somebody else has the lock"
     GONE = "nothing lies there any more"
@@ -26,7 +26,7 @@ class NotLocked(Enum):
 
 
 def try_to_lock(path: Path) -> int | NotLocked:
-    """Lock a file or folder and return its descriptor, or return why that did not work."""
+    """Lock a file or folder and return its descriptor, or the reason why that did not work."""
     if sys.platform == "win32":
         return NotLocked.NO_LOCKS
     import fcntl
@@ -49,19 +49,19 @@ def try_to_lock(path: Path) -> int | NotLocked:
 
 
 def lock_if_free(path: Path) -> int | None:
-    """Lock a file or folder and return its descriptor, or None if the lock is not ours, whatever the reason.
+    """Lock a file or folder and return its descriptor, or None if that did not work, whatever the reason.
 
-    For whoever clears up after killed processes: what cannot be locked may be in use, and stays.
+    Used to clean up after killed processes: a file that cannot be locked may be in use, and stays.
     """
     lock = try_to_lock(path)
     return None if isinstance(lock, NotLocked) else lock
 
 
 def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
-    """A new file or folder from `make` and the descriptor of its lock, or None if there are no locks here.
+    """New file or folder from `make`, and the descriptor of its lock, or None if there are no locks here.
 
-    Between making and locking, whoever clears up may take it for abandoned and remove it. Then `make` is called again
-    and must return another name.
+    Between making and locking, a process that cleans up may take it for abandoned and remove it. Then `make` is called
+    again and must return another name.
     """
     while True:
         path = make()
@@ -73,16 +73,16 @@ def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
 
 
 def lock_file(path: Path, *, busy: str) -> int:
-    """Create and lock the file `path`; return its descriptor, or raise a `RunError` where another process has it.
+    """Create and lock the file `path`; return its descriptor, or raise a `RunError` if another process has it.
 
-    The file holds the number of its process, which the error says after `busy`. Whoever clears up what a kill left has
-    the lock for a moment without writing a number, so such a holder is waited for.
+    The file holds the number of its process, which the error names after `busy`. A process that cleans up holds the
+    lock for a moment without writing a number, so such a holder is waited for.
     """
     import fcntl
 
     late = time.monotonic() + CLEARING
     while True:
-        with told_when_full(path):
+        with raise_on_full_disk(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -100,7 +100,7 @@ def lock_file(path: Path, *, busy: str) -> int:
             who = f"{busy} (process {holder})" if holder else busy
             raise RunError(f"{who}; wait for it, or choose another folder.") from None
         if is_open_at(path, descriptor):
-            with told_when_full(path):
+            with raise_on_full_disk(path):
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()}\n".encode())
             return descriptor
@@ -108,7 +108,7 @@ def lock_file(path: Path, *, busy: str) -> int:
 
 
 def _is_alive(process: str) -> bool:
-    """Whether a process of this number runs here. No number is nobody's."""
+    """Whether a process of this number runs here; False without a number."""
     if not process.isdecimal():
         return False
     try:
@@ -121,7 +121,7 @@ def _is_alive(process: str) -> bool:
 
 
 def is_open_at(path: Path, descriptor: int) -> bool:
-    """Whether `descriptor` is open on what `path` names now."""
+    """Whether `descriptor` is open on the file that `path` names now."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Tasks, several at a time: one process per core, one thread each. Signals and a deadline end all of them.
+"""Parallel tasks: one process per core, one thread each. Signals and a deadline end all of them.
 
 On a GPU several processes share the device; under MPS their steps run side by side.
 """
@@ -23,7 +23,7 @@ import torch
 from localpolicy import plugins
 from localpolicy.errors import ConfigError, RunError, Stopped
 from localpolicy.runtime.devices import give_back_memory
-from localpolicy.runtime.interrupt import heard
+from localpolicy.runtime.interrupt import stop_signals
 
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
@@ -34,7 +34,7 @@ GO_ON = "What was done is saved: the same command goes on."
 
 
 def cores() -> int:
-    """Cores this process may use, within reason."""
+    """Number of cores that this process may use, within reason."""
     free = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(free, MOST))
 
@@ -46,10 +46,11 @@ def in_processes(
     processes: int | None = None,
     deadline: float | None = None,
 ) -> Iterator[tuple[Task, Outcome]]:
-    """Each task and what came of it, as they end. An error stops the rest; so does the deadline, with `Stopped`.
+    """Run `work` on each task and yield the task with its outcome, as they end.
 
-    Tasks in a deque may grow while this goes on: a caller that is told of an outcome may add what follows from it.
-    `processes` are by default one per core. A single one is this one: nothing is gained by another.
+    An error stops the rest; so does the deadline, with `Stopped`. Tasks in a deque may grow meanwhile: a caller that
+    gets an outcome may add tasks that follow from it. `processes` are by default one per core. A single one is this
+    process, since another would gain nothing.
     """
     waiting = tasks if isinstance(tasks, deque) else deque(tasks)
     count = min(processes or cores(), len(waiting))
@@ -103,10 +104,10 @@ def _here(
 
 @contextmanager
 def _terminated_as_interrupted() -> Iterator[Callable[[], bool]]:
-    """SIGTERM and SIGHUP end the work as Ctrl-C does; but what a terminal sends reaches the children by itself.
+    """Context manager: SIGTERM and SIGHUP end the work as Ctrl-C does; yield whether a SIGTERM came.
 
-    Yields whether a SIGTERM came. The handler raises nothing: an exception inside the pool, while it starts a process,
-    would leave one that nobody ends.
+    Signals from a terminal reach the children without help. The handler raises nothing: an exception inside the pool,
+    while it starts a process, would leave one that nobody ends.
     """
     came: list[int] = []
     if threading.current_thread() is not threading.main_thread():
@@ -118,7 +119,7 @@ def _terminated_as_interrupted() -> Iterator[Callable[[], bool]]:
         if number != signal.SIGTERM or len(came) > 1:
             raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, note) for number in heard() if number != signal.SIGINT}
+    before = {number: signal.signal(number, note) for number in stop_signals() if number != signal.SIGINT}
     try:
         yield lambda: signal.SIGTERM in came
     finally:
@@ -127,9 +128,9 @@ def _terminated_as_interrupted() -> Iterator[Callable[[], bool]]:
 
 
 def _end_all(pool: ProcessPoolExecutor) -> None:
-    """Ask every process to end, and do not wait for one that does not: what it had saved is there.
+    """Ask every process to end, and do not wait for one that does not: its saved work is on the disk.
 
-    A training hears it, finishes its step and saves; it may then wait for work that the pool no longer gives.
+    A training gets the signal, finishes its step and saves; it may then wait for work that the pool no longer gives.
     """
     pool.shutdown(wait=False, cancel_futures=True)
     children = active_children()
@@ -143,20 +144,20 @@ def _end_all(pool: ProcessPoolExecutor) -> None:
 
 
 def _begin(modules: Sequence[str]) -> None:
-    """What each process does first; it knows what the user named in the one that started it."""
+    """Set up a new process: one thread, an exit with its parent, and the modules that the user named there."""
     for module in modules:
-        with suppress(ConfigError):  # it is gone since: a run that needs it says so
+        with suppress(ConfigError):  # a module that was removed since: a run that needs it says so
             plugins.load(module)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _done(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
-    """What comes of a task, unless the deadline comes first."""
+    """Outcome of a task; `Stopped` if the deadline or a request to stop comes first."""
     try:
         with _alarm(deadline):
             return work(task)
-    except Stopped:  # a training says how to go on with it alone
+    except Stopped:  # a training says how to resume it alone
         raise (_out_of_time() if deadline is not None and time.time() >= deadline else _asked()) from None
     finally:
         give_back_memory()
@@ -164,7 +165,7 @@ def _done(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -
 
 @contextmanager
 def _alarm(deadline: float | None) -> Iterator[None]:
-    """At the deadline the block is asked to stop."""
+    """Context manager: at the deadline, request the block to stop."""
     if deadline is None:
         yield
         return
@@ -179,7 +180,7 @@ def _alarm(deadline: float | None) -> Iterator[None]:
 
 
 def _ask_to_stop(number: int, frame: FrameType | None) -> None:
-    """Training takes an interrupt as a wish: it finishes its step and saves. Anything else can just stop."""
+    """Signal handler for the deadline: training finishes its step and saves; anything else just stops."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or handler is signal.default_int_handler:
         raise _out_of_time()
@@ -195,7 +196,7 @@ def _out_of_time() -> Stopped:
 
 
 def _end_with_parent() -> None:
-    """A killed parent must not leave processes behind that write into its folders."""
+    """Exit when the parent process ends, so that no orphan writes into its folders."""
     parent = parent_process()
     if parent is not None:
         parent.join()

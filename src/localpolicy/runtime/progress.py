@@ -1,4 +1,4 @@
-"""A progress bar on stderr: of rich in a terminal, one line that is written anew in a notebook; else silence."""
+"""Progress bar on stderr: by rich in a terminal, one line that is rewritten in a notebook; else silence."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from importlib.util import find_spec
 
 Advance = Callable[..., None]
 EPOCH_LINES = "localpolicy.training.epochs"  # the logger of one line per epoch, where there is no terminal
-NOTE_EVERY = 0.5  # seconds between notes that are costly to make
+NOTE_EVERY = 0.5  # seconds between costly notes
 
 
 def in_notebook() -> bool:
-    """Whether this is a notebook's kernel."""
+    """Whether this process is a notebook's kernel."""
     shell = sys.modules.get("IPython")
     return shell is not None and type(shell.get_ipython()).__name__ == "ZMQInteractiveShell"
 
 
 @contextmanager
 def _line(description: str, total: float | None) -> Iterator[Advance]:
-    """One line of text that overwrites itself, and is gone at the end."""
+    """Context manager: a line of text that overwrites itself, and is removed at the end."""
     done, shown, width = 0.0, 0.0, 0
 
     def advance(amount: float = 1, note: str | Callable[[], str] = "") -> None:
@@ -44,9 +44,9 @@ def _line(description: str, total: float | None) -> Iterator[Advance]:
 
 @contextmanager
 def progress(description: str, total: float | None) -> Iterator[Advance]:
-    """Yields `advance(amount, note="")`; the note stands right of the bar.
+    """Context manager: yield `advance(amount, note="")`; the note is shown to the right of the bar.
 
-    A note that is costly (it waits for a device) is given as a function. It is called twice a second at most, and never
+    A costly note (one that waits for a device) is given as a function. It is called twice a second at most, and never
     without a terminal.
     """
     if in_notebook() and not find_spec("ipywidgets"):  # which rich needs there

@@ -1,4 +1,4 @@
-"""Several processes, on one machine or many, through torch.distributed under torchrun; one process is the plain case.
+"""Ranks: processes on one machine or many, through torch.distributed under torchrun; one process is the plain case.
 
 Losses are summed per rank and divided by the count of all ranks, so that one process and eight agree.
 """
@@ -21,7 +21,7 @@ TIMEOUT = timedelta(minutes=10)  # long, since a rank may validate or save; torc
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which process this is, of how many."""
+    """Number of this process, and of all processes, with their collective operations."""
 
     rank: int = 0
     total: int = 1
@@ -45,7 +45,7 @@ class Ranks:
         return [float(number) for number in tensor]
 
     def reduced(self, tensor: Tensor, *, largest: bool = False) -> Tensor:
-        """The sum (or the largest) of a tensor over ranks, as a new tensor."""
+        """Sum (or maximum) of a tensor over ranks, as a new tensor."""
         if self.alone:
             return tensor
         tensor = tensor.detach().cpu().clone()
@@ -65,7 +65,7 @@ class Ranks:
         return tensor
 
     def all_gather(self, tensor: Tensor) -> tuple[Tensor, slice]:
-        """The rows of all ranks in rank order, on every rank, on the same device; and the slice of this rank's own."""
+        """Rows of all ranks in rank order, on every rank, on the same device; and the slice of this rank's own."""
         if self.alone:
             return tensor, slice(0, len(tensor))
         lengths = self._lengths(len(tensor))
@@ -79,7 +79,7 @@ class Ranks:
         return whole, slice(first, first + len(tensor))
 
     def gather(self, tensor: Tensor) -> Tensor | None:
-        """The rows of all ranks in rank order, in the main memory of rank 0; None on the others."""
+        """Rows of all ranks in rank order, in the main memory of rank 0; None on the others."""
         if self.alone:
             return tensor.detach().cpu()
         lengths = self._lengths(len(tensor))
@@ -97,7 +97,7 @@ class Ranks:
         return [int(length) for length in lengths]
 
     def gathered(self, array: np.ndarray) -> np.ndarray:
-        """The arrays of all ranks in rank order, on every rank. Lengths may differ."""
+        """Arrays of all ranks in rank order, on every rank. Lengths may differ."""
         if self.alone:
             return array
         # gloo carries bytes, but not every type that numpy has.
@@ -123,7 +123,7 @@ def under_torchrun() -> bool:
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """The group of processes torchrun started, or this process alone."""
+    """Context manager: the group of processes that torchrun started, or this process alone."""
     if not under_torchrun() or dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else ALONE
         return
@@ -134,7 +134,7 @@ def joined() -> Iterator[Ranks]:
 
     if torch.cuda.is_available():  # `cuda` means this process's own device from now on
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
-    # Counts and figures travel over gloo on the CPU; gradients over NCCL where the network is on a GPU.
+    # Counts and metrics travel over gloo on the CPU; gradients over NCCL if the network is on a GPU.
     dist.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=TIMEOUT)
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size())

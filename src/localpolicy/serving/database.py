@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.errors import DataError, LocalPolicyError, WriteError
-from localpolicy.runtime.full_disk import has_no_room, says_full
+from localpolicy.runtime.full_disk import has_no_room, is_disk_full
 from localpolicy.runtime.locks import NotLocked, try_to_lock
 
 PATIENCE = 30.0  # seconds to wait for another process's transaction
@@ -241,7 +241,7 @@ class Database:
             raise self._problem(error, "the log's database refused") from None
 
     def _problem(self, error: Exception, what: str) -> LocalPolicyError:
-        if says_full(error) or (not self.postgres and has_no_room(Path(self.address))):
+        if is_disk_full(error) or (not self.postgres and has_no_room(Path(self.address))):
             return WriteError(Path(self.name), f"the disk is full ({str(error).strip()})")
         return LocalPolicyError(f"{what} ({str(error).strip()}).")
 

@@ -28,7 +28,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import LIKELIHOOD, Run
 from localpolicy.runtime.devices import keep_freed_memory
-from localpolicy.runtime.interrupt import stop_asked_for
+from localpolicy.runtime.interrupt import stop_requested
 from localpolicy.runtime.progress import EPOCH_LINES
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
@@ -148,7 +148,7 @@ class Trainer:
         bar = progress_bar(self.config.objective.name, self.batches * config.epochs)
         writes_events = config.tensorboard and self.ranks.leads
         records = event_writer(run.folder / "tensorboard", run.metrics() if writes_events else (), wanted=writes_events)
-        with stop_asked_for() as asked, bar as advance, records as self.record:
+        with stop_requested() as asked, bar as advance, records as self.record:
             advance(done.step)
             if critic is not None and not done.metric_lines:
                 done = self._validated(done, self._log(done), epoch=0)  # its start is one of the candidates

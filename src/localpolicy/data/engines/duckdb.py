@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.sources import SourceTable, other_line_end
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.runtime.full_disk import says_full
+from localpolicy.runtime.full_disk import is_disk_full
 
 ROWS_PER_BATCH = 1 << 20
 TYPES = {
@@ -144,7 +144,7 @@ class DuckDB:
         try:
             yield
         except duckdb.Error as error:
-            if says_full(error):
+            if is_disk_full(error):
                 remedy = "Free some space, choose --scratch on another, or raise --memory so that less goes there."
                 raise DataError(f"the disk is full ({_first(error)}). {remedy}") from None
             if isinstance(error, duckdb.OutOfMemoryException):

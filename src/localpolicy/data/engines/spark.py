@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.runtime.full_disk import says_full
+from localpolicy.runtime.full_disk import is_disk_full
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,7 +208,7 @@ def _errors() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if says_full(error):
+        if is_disk_full(error):
             raise DataError("the disk is full. Free some space, or choose --scratch on another.") from None
         raise DataError(f"Spark could not read or compute this ({_first(error)}).") from None
 
