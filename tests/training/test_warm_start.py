@@ -195,7 +195,7 @@ def test_events_are_matched_by_name():
     assert found.tolist() == [[2, 3], [-1, -1], [0, 1]]
 
 
-@pytest.mark.parametrize("objective", [{}, {"improve": "closed"}])
+@pytest.mark.parametrize("objective", ["lpi_rl", "lpi_rl_weighted"])
 def test_a_refused_start_leaves_its_folder_free_for_the_command_as_corrected(older, newer, tmp_path, objective):
     """Nothing was learned yet, so there is nothing to keep, and no --force to be asked for."""
     out = tmp_path / "run"
@@ -203,12 +203,10 @@ def test_a_refused_start_leaves_its_folder_free_for_the_command_as_corrected(old
         train(
             newer,
             out=out,
-            config=config("lpi_rl", model={"width": 16}, objective=objective, warm_start=str(older.folder)),
+            config=config(objective, model={"width": 16}, warm_start=str(older.folder)),
         )
     assert not list(out.iterdir())
-    assert train(
-        newer, out=out, config=config("lpi_rl", objective=objective, warm_start=str(older.folder), epochs=1)
-    ).finished
+    assert train(newer, out=out, config=config(objective, warm_start=str(older.folder), epochs=1)).finished
 
 
 def test_a_run_that_fails_after_a_checkpoint_keeps_it(small, tmp_path, monkeypatch):
