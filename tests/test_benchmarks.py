@@ -65,7 +65,8 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     },
     **{name: "needs a GPU" for name in ("gpu_memory.py", "gpu_runs.py", "gpu_step.py", "gpu_table3.py")},
 }
-IMPORTED = {"collect.py", "ceilings.py", "shelves.py", "promises_logs.py"}  # no command of their own, or none that takes arguments
+# No command of their own, or none that takes arguments.
+IMPORTED = {"collect.py", "ceilings.py", "shelves.py", "promises_logs.py"}
 
 
 @pytest.fixture(autouse=True)
