@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from localpolicy.errors import RunError
 from localpolicy.serving.recommender import Recommender
 
 try:
@@ -16,23 +19,40 @@ K = 10
 
 
 class Served(PythonModel):  # type: ignore[misc,unused-ignore]
-    """Answers like `lpi serve`, but draws nothing and logs nothing: the k best."""
+    """The export's best k items: it answers like `lpi serve`, but draws nothing and logs nothing."""
 
     def load_context(self, context: Any) -> None:
-        """Open the export."""
+        """Open the export; raise RunError unless it is the one that was registered."""
         self.recommender = Recommender(context.artifacts["export"])
+        registered = (context.model_config or {}).get("policy", self.recommender.version)
+        if self.recommender.version != registered:
+            raise RunError(f"the model's export is {self.recommender.version}; {registered} was registered.")
 
     def predict(self, context, model_input, params=None):  # type: ignore[no-untyped-def]  # MLflow takes hints as a schema
-        """`model_input`: histories of item ids, or rows with `history` and perhaps `events`; `params`: k."""
+        """`model_input`: rows with `history`, and `events` if wanted, or histories alone; `params`: k."""
         rows = model_input.to_dict("records") if hasattr(model_input, "to_dict") else list(model_input)
         asked = [row if isinstance(row, dict) else {"history": row} for row in rows]
-        k, answers = int((params or {}).get("k", K)), []
-        for row in asked:
-            events = row.get("events")
-            found = self.recommender.recommend([list(row["history"])], k, sample=False,
-                                               events=None if events is None else [list(events)])  # fmt: skip
-            answers.append({"items": found.items[0], "policy": self.recommender.version})
-        return answers
+        k = int((params or {}).get("k", K))
+        histories = [_plain(row["history"]) for row in asked]
+        events = [
+            [self.recommender.default_event] * len(history) if _is_absent(row.get("events")) else _plain(row["events"])
+            for row, history in zip(asked, histories, strict=True)
+        ]
+        found = self.recommender.recommend(histories, k, events=events, sample=False)
+        probabilities = np.exp(self.recommender.log_probabilities(histories, found.indices, events=events))
+        version = self.recommender.version
+        return [{"items": items, "probabilities": row, "policy": version}
+                for items, row in zip(found.items, probabilities.tolist(), strict=True)]  # fmt: skip
+
+
+def _plain(values: Any) -> list[Any]:
+    """A list of Python's own values: frames hold arrays."""
+    return np.asarray(values).tolist() if isinstance(values, np.ndarray) else list(values)
+
+
+def _is_absent(events: Any) -> bool:
+    """Whether a row has no events: a frame's empty cell is None or NaN."""
+    return events is None or isinstance(events, float)
 
 
 if mlflow is not None:

@@ -1,22 +1,26 @@
 """`register`: a run, its measurements and its export in MLflow; the alias `champion` follows the gate alone.
 
-The export becomes a model that is read from its files: nothing is pickled (see `mlflow_model`).
+The export becomes a model that is read from its files: nothing is pickled (see `mlflow_model`). This package's source
+goes with it, and the other packages are named by version: whoever loads the model fetches nothing under our name.
 """
 
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import localpolicy
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
-from localpolicy.serving.exports import read_export
+from localpolicy.serving.exports import read_export, read_items
 from localpolicy.serving.service import is_export_of
 
 CHAMPION = "champion"
 LONGEST = 500  # characters of a parameter that MLflow keeps
+REQUIRED = ("numpy", "onnxruntime", "pydantic")  # all that `Recommender` imports
 ANSWERS = ("deploy", "test online", "do not deploy", "cannot tell", "nothing to decide")
 
 
@@ -43,8 +47,9 @@ def register(
         raise ConfigError(
             f"{export} is not an export of {run}: export it again, or name the run that it was made from."
         )
-    if judged not in (None, finished.manifest["policy_sha256"]):
-        raise ConfigError(f"{gate} is about another run than {run}: its policy has another digest.")
+    if gate is not None and judged != finished.manifest["policy_sha256"]:
+        named = "another digest" if judged else "no digest, as no gate of a run writes it"
+        raise ConfigError(f"{gate} is not about {run}: its policy has {named}. Judge it: lpi gate {run} --json {gate}.")
     mlflow = _mlflow()
     if uri is not None:
         mlflow.set_tracking_uri(uri)
@@ -63,7 +68,10 @@ def register(
             model = mlflow.pyfunc.log_model(
                 name="policy", python_model=str(Path(__file__).with_name("mlflow_model.py")),
                 artifacts={"export": str(Path(str(export)).resolve())}, registered_model_name=name,
-                metadata={"policy": described.version}, pip_requirements=["localpolicy[serve]"],
+                metadata={"policy": described.version}, model_config={"policy": described.version},
+                signature=_signature(mlflow, read_items(Path(str(export)), described)[:1]),
+                code_paths=[str(Path(localpolicy.__file__).parent)],
+                pip_requirements=[f"{package}=={version(package)}" for package in REQUIRED],
             )  # fmt: skip
             made["version"] = str(model.registered_model_version)
     if answer == "deploy":
@@ -79,6 +87,23 @@ def _mlflow() -> Any:
     except ImportError:
         raise LocalPolicyError("registering needs MLflow: pip install 'localpolicy[mlflow]'.") from None
     return mlflow
+
+
+def _signature(mlflow: Any, ids: list[Any]) -> Any:
+    """What the model takes and gives: `k` too, since MLflow passes on no parameter that a signature does not name."""
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
+    from mlflow.types.schema import Array
+
+    from localpolicy.serving.mlflow_model import K  # which imports MLflow
+
+    items, texts = Array("long" if isinstance(ids[0], int) else "string"), Array("string")
+    return mlflow.models.ModelSignature(
+        inputs=Schema([ColSpec(items, "history"), ColSpec(texts, "events", required=False)]),
+        outputs=Schema(
+            [ColSpec(items, "items"), ColSpec(Array("double"), "probabilities"), ColSpec("string", "policy")]
+        ),
+        params=ParamSchema([ParamSpec("k", "long", K)]),
+    )
 
 
 def _answer(path: Path) -> tuple[str, str | None]:
