@@ -6,17 +6,19 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from scipy import stats
 
 from localpolicy.errors import DataError
 from localpolicy.serving.audit import audit
-from localpolicy.serving.audit_findings import distribution, uniformity
-from localpolicy.serving.audit_lists import Evidence
+from localpolicy.serving.audit_findings import _same_lengths, distribution, uniformity
+from localpolicy.serving.audit_lists import BINS, Evidence
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities, plackett_luce, transforms
 from localpolicy.serving.export import export
@@ -240,11 +242,41 @@ def test_a_place_that_was_drawn_as_logged_is_not_said_to_be_the_fault():
     assert finding.status == "fault" and "place 2 always takes" in finding.text, finding.text
 
 
-def test_the_test_of_uniformity_is_exact():
+@pytest.mark.parametrize("d", [0.625, 0.75, 0.875])
+def test_the_test_of_uniformity_is_exact_at_the_edges_of_bins(d):
     """Of two values the distance is d >= 1/2 or more exactly where both are at least d, or both at most 1 - d."""
-    for d in (0.6, 0.75, 0.9):
-        assert uniformity(np.array([d, 1.0])) == pytest.approx(2 * (1 - d) ** 2)
-        assert uniformity(np.array([d, 1.0])) == pytest.approx(uniformity(np.array([0.0, 1 - d])))
+    above, below = np.zeros(BINS, int), np.zeros(BINS, int)
+    above[[int(d * BINS), -1]] = 1
+    below[[0, int((1 - d) * BINS) - 1]] = 1
+    assert uniformity(above) == pytest.approx(2 * (1 - d) ** 2) == pytest.approx(uniformity(below))
+
+
+def test_an_id_that_occurs_twice_is_found_and_others_are_not():
+    evidence = Evidence(expected=4)
+    for name in ("a", "b", "a", "c"):
+        evidence.see({"id": name, "mode": "drawn"}, [[len(name), "click"]])
+    assert evidence.doubled == 1 and evidence.lists == 4
+    assert [part.total() for part in evidence.lengths] == [2, 2], "the first half, and the second"
+
+
+def test_lengths_are_compared_as_scipy_does():
+    rng = np.random.default_rng(0)
+    for first, second in ((rng.poisson(4, 300), rng.poisson(4, 300)), (rng.poisson(4, 300), rng.poisson(6, 200))):
+        expected = stats.ks_2samp(first, second, method="asymp").pvalue
+        assert _same_lengths(Counter(first.tolist()), Counter(second.tolist())) == pytest.approx(expected)
+
+
+def test_what_an_audit_keeps_does_not_grow_with_the_log():
+    """But for 8 bytes for an id: ten times the lists, the same arrays."""
+    rng = np.random.default_rng(0)
+    logits, sizes = np.zeros((100, 20)), []
+    for blocks in (1, 10):
+        evidence = Evidence()
+        for _ in range(blocks):
+            evidence.add(*transforms(logits, plackett_luce(logits, 3, rng=rng).indices, rng=rng))
+        sizes.append(sum(counts.nbytes for counts in evidence.uniform.values()))
+        assert evidence.uniform[0, 0].sum() == 100 * blocks
+    assert sizes[0] == sizes[1] == 2 * 3 * 8 * BINS
 
 
 def test_a_history_is_no_answer(exported, tmp_path):

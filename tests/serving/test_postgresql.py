@@ -81,3 +81,19 @@ def test_a_server_that_hangs_is_given_up(postgres_log, monkeypatch):
         os.kill(pid, signal.SIGCONT)
     other.close()
     log.close()
+
+
+def test_rows_of_a_query_come_in_blocks(address):
+    """On either database: of ten thousand rows no more than a block is fetched before the first is handed on."""
+    database = Database(address, create=True)
+    numbers = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000) SELECT i FROM n WHERE i > ?"
+    )
+    rows, others = (database.stream(numbers, (start,), size=100) for start in (0, 5000))
+    assert [next(rows), next(others), next(rows)] == [(1,), (5001,), (2,)], "two at once, in turns"
+    if database.postgres:
+        held = "SELECT COUNT(*) FROM pg_cursors WHERE is_holdable AND name LIKE 'rows_%'"
+        assert database.rows(held) == [(2,)], "the rows wait at the server"
+    assert sum(1 for _ in rows) == 9998
+    others.close()
+    database.close()

@@ -25,7 +25,7 @@ from localpolicy.ranker.layer import FILE as LAYER
 from localpolicy.ranker.layer import Layer
 from localpolicy.serving import audit_findings as checks
 from localpolicy.serving.audit_findings import Finding
-from localpolicy.serving.audit_lists import BLOCK, Evidence, gather, logged_requests
+from localpolicy.serving.audit_lists import BLOCK, Evidence, count_lists, gather, logged_requests
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.service import exported
 
@@ -64,8 +64,8 @@ def audit(
     folders = [exported(Path(run)) for run in runs]
     layers = [Layer(folder) for folder in folders if (folder / LAYER).exists()]
     policies = {made.version: made for made in (Recommender(one) for one in folders if not (one / LAYER).exists())}
-    evidence, rng = Evidence(), np.random.default_rng(seed)
-    stream = logged_requests(log)
+    rng, stream = np.random.default_rng(seed), logged_requests(log)
+    evidence = Evidence(expected=count_lists(log))
     while block := list(islice(stream, BLOCK)):
         gather(evidence, block, policies, layers, rng)
     if not evidence.lists:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,28 +28,60 @@ BLOCK = 4096  # lists at once
 COLUMNS = [name.split(".")[-1] for name in RAW]
 
 
+BINS = 1 << 15  # of transforms: an exact test of n values looks at steps of 1/n, this one at steps of 1/BINS
+
+
 @dataclass
 class Evidence:
-    """What is gathered over all lists."""
+    """What is gathered over all lists: counts, and 8 bytes for each list's id."""
 
+    expected: int = 0  # lists that the log says it has: contexts of the first half are compared with the others
     lists: int = 0
     modes: Counter[str] = field(default_factory=Counter)
-    ids: Counter[bytes] = field(default_factory=Counter)
+    ids: array[int] = field(default_factory=lambda: array("q"))  # digests of the ids
     unknown_policies: Counter[str] = field(default_factory=Counter)  # policies that nobody gave
     checked: int = 0
     wrong: Counter[str] = field(default_factory=Counter)  # by what explains it
     example: dict[str, str] = field(default_factory=dict)
-    uniform: defaultdict[tuple[int, int], list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
+    uniform: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # by order and place: counts by bin
     best_taken: Counter[int] = field(default_factory=Counter)  # by place: lists that took the best that was left
-    lengths: list[int] = field(default_factory=list)
-    last: list[Any] = field(default_factory=list)
+    lengths: tuple[Counter[int], Counter[int]] = field(default_factory=lambda: (Counter(), Counter()))  # by half
+    last: tuple[Counter[Any], Counter[Any]] = field(default_factory=lambda: (Counter(), Counter()))
 
     def add(self, uniform: np.ndarray, best: np.ndarray) -> None:
         """Transforms of lists, as `draw.transforms` gives them: kept by order and place."""
         for place in range(best.shape[1]):
             self.best_taken[place] += int(best[:, place].sum())
             for order, values in enumerate(uniform):
-                self.uniform[order, place].append(values[:, place])
+                bins = np.minimum((values[:, place] * BINS).astype(np.int64), BINS - 1)
+                counts = self.uniform.setdefault((order, place), np.zeros(BINS, np.int64))
+                counts += np.bincount(bins, minlength=BINS)
+
+    def see(self, row: Mapping[str, Any], history: Sequence[Any]) -> None:
+        """Count a list: its id, who made it, and its context."""
+        half = int(2 * self.lists >= self.expected)
+        self.lists += 1
+        self.modes[row["mode"]] += 1
+        self.ids.append(int.from_bytes(hashlib.blake2b(row["id"].encode(), digest_size=8).digest(), signed=True))
+        self.lengths[half][len(history)] += 1
+        self.last[half][history[-1][0] if history else None] += 1
+
+    @property
+    def doubled(self) -> int:
+        """Number of ids that occur more than once."""
+        _, counts = np.unique(np.frombuffer(self.ids, np.int64), return_counts=True)
+        return int((counts > 1).sum())
+
+
+def count_lists(log: Path | str) -> int:
+    """Number of lists in a database, or in rotated files."""
+    if Path(log).is_dir():
+        return sum(pq.read_metadata(file).num_rows for file in (Path(log) / REQUESTS).glob("*.parquet"))
+    database = Database(log)
+    try:
+        return int(database.rows("SELECT COUNT(*) FROM requests")[0][0])
+    finally:
+        database.close()
 
 
 def logged_requests(log: Path | str) -> Iterator[dict[str, Any]]:
@@ -95,13 +129,9 @@ def gather(
     """Check a block of logged requests, and keep what the tests need of it."""
     alike: defaultdict[tuple[Any, ...], list[LoggedList]] = defaultdict(list)
     for row in block:
-        evidence.lists += 1
-        evidence.modes[row["mode"]] += 1
-        evidence.ids[row["id"].encode()] += 1
         content = None if row["content"] is None else json.loads(row["content"])
         history = json.loads(row["history"])
-        evidence.lengths.append(len(history))
-        evidence.last.append(history[-1][0] if history else None)
+        evidence.see(row, history)
         if content is not None and RERANK in content:
             check_reranked(evidence, row, content[RERANK], layers, rng)
             continue

@@ -181,10 +181,21 @@ class Database:
         return [tuple(row) for row in self.execute(sql, values).fetchall()]
 
     def stream(self, sql: str, values: Sequence[Any] = (), *, size: int = 4096) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query, a block at a time."""
-        cursor = self.execute(sql, values)
-        while block := cursor.fetchmany(size):
-            yield from map(tuple, block)
+        """Rows of a query, a block at a time: no more of them are in memory, however many there are."""
+        if not self.postgres:
+            cursor = self.execute(sql, values)
+            while block := cursor.fetchmany(size):
+                yield from block
+            return
+        # PostgreSQL's client fetches all rows of a query at once, unless the cursor is the server's.
+        cursor = self._connection.cursor(name=f"rows_{secrets.token_hex(8)}", withhold=True)
+        try:
+            cursor.execute(sql.replace("?", "%s"), values)
+            while block := cursor.fetchmany(size):
+                yield from block
+        finally:
+            with suppress(Exception):  # a server that is gone has no cursors either
+                cursor.close()
 
     @contextmanager
     def transaction(self, *, alone: bool = False) -> Iterator[None]:

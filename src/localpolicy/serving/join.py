@@ -28,10 +28,13 @@ QUERY = f"""SELECT r.id, {SEEN}, r.person, r.history, r.items, r.propensities, r
     r.filter, f.content, r.share, r.arm, r.stage, s.places
 FROM requests r LEFT JOIN shown s ON s.request = r.id LEFT JOIN filters f ON f.digest = r.filter
 WHERE r.rotation = ? ORDER BY 2, r.id"""
-ANSWERS = """SELECT f.id, f.request, f.item, f.event, f.reward, f.time, COALESCE(f.arrived, f.time)
-FROM feedback f JOIN requests r ON r.id = f.request WHERE f.rotation = ? ORDER BY f.time, f.id"""
+ANSWERS = f"""SELECT f.id, f.request, f.item, f.event, f.reward, f.time, COALESCE(f.arrived, f.time), {SEEN}
+FROM feedback f JOIN requests r ON r.id = f.request AND r.rotation = f.rotation
+LEFT JOIN shown s ON s.request = r.id
+WHERE f.rotation = ? ORDER BY 8, r.id, f.time, f.id"""  # in the order of their lists
 STRANGERS = """SELECT f.id, f.request, w.request IS NOT NULL
-FROM feedback f LEFT JOIN requests r ON r.id = f.request LEFT JOIN withdrawn w ON w.request = f.request
+FROM feedback f LEFT JOIN requests r ON r.id = f.request AND r.rotation = f.rotation
+LEFT JOIN withdrawn w ON w.request = f.request
 WHERE f.rotation = ? AND r.id IS NULL"""
 EARLIER = "SELECT COALESCE(MAX(upto), 0) FROM rotations WHERE number < ?"
 USED, LATE, UNSEEN, SET_ASIDE, WITHDRAWN, UNKNOWN = FATES = (
@@ -39,6 +42,7 @@ USED, LATE, UNSEEN, SET_ASIDE, WITHDRAWN, UNKNOWN = FATES = (
 )  # fmt: skip
 
 MOST_PLACES = 32_000  # rows of one history that a place's number can count
+Row = tuple[Any, ...]
 Counted = dict[Any, list[tuple[str, float]]]  # events and rewards by item
 Past = list[tuple[Any, str]]  # items, and what came of them
 
@@ -138,14 +142,12 @@ class Joined:
         of them a person's first list brings its whole history.
         """
         self._strangers()
-        answers: dict[str, list[Answer]] = {}
-        for id, request, item, *rest in self.database.stream(ANSWERS, (self.rotation,)):
-            answers.setdefault(request, []).append(Answer(id, json.loads(item), *rest))
         before: dict[str, tuple[str, Past]] = {}  # each person's history so far, and its name
-        for row in self.database.rows(QUERY, (self.rotation,)):
+        lists = self.database.stream(QUERY, (self.rotation,))
+        for row, answers in with_answers(lists, self.database.stream(ANSWERS, (self.rotation,))):
             (request, seen, person, history, items, propensities, policy, beta, mode, floor, item_filter, content,
              share, arm, stage, places) = row  # fmt: skip
-            mine = answers.pop(request, [])
+            mine = [Answer(id, json.loads(item), *rest) for id, _, item, *rest, _ in answers]
             if seen is None:
                 self.fates |= {answer.id: UNSEEN for answer in mine}
                 continue  # built is not seen
@@ -200,6 +202,20 @@ class Joined:
             made = time_of(request)
             gone = made is not None and made < upto  # an earlier rotation has moved it
             self.fates[id] = WITHDRAWN if withdrawn else LATE if gone else UNKNOWN
+
+
+def with_answers(lists: Iterable[Row], answers: Iterator[Row]) -> Iterator[tuple[Row, list[Row]]]:
+    """Yield each list with its answers, both as rows of queries in the same order of lists.
+
+    A list's id is its row's first value, and an answer's second.
+    """
+    waiting = next(answers, None)
+    for row in lists:
+        mine = []
+        while waiting is not None and waiting[1] == row[0]:
+            mine.append(waiting)
+            waiting = next(answers, None)
+        yield row, mine
 
 
 def law(policy: str, beta: float | None, floor: float) -> str:

@@ -30,7 +30,7 @@ from localpolicy.serving.records import new_id, now
 from localpolicy.serving.reward_tests import LEAST_REWARDED, level
 from localpolicy.serving.rollout_rules import RolloutRules
 from localpolicy.serving.sample_size import DAY_MS, RolloutSize, rollout_size
-from localpolicy.serving.units import Told, rollout_lists, units_of
+from localpolicy.serving.units import Tally, Units, rollout_lists, units_of
 
 __all__ = ["RolloutRules", "RolloutSize", "RolloutVerdict", "judge", "plan", "read_plan", "roll_back", "size"]
 
@@ -167,14 +167,13 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
     rules, moment = RolloutRules.parse(rollout["rules"]), now() if at is None else at
     past = None if rollout["past"] is None else Past.parse(rollout["past"])
     shares = _shares(stages)
-    lists, shadow, told = _lists_of(log, rollout, rules)
-    units = units_of(lists, shares, horizon_ms=rules.horizon_ms)
+    units, shadow, tally = _units_of(log, rollout, rules, shares)
     verdict = decide(units, rules, past, stage=stage, stages=stages, shadow=shadow, at=moment)
-    verdict = verdict.model_copy(update={"unknown_events": told.set_aside})
-    blind = told.set_aside > max(told.known, 0 if CODES[verdict.decision] == 0 else LEAST_REWARDED)
+    verdict = verdict.model_copy(update={"unknown_events": tally.set_aside})
+    blind = tally.set_aside > max(tally.known, 0 if CODES[verdict.decision] == 0 else LEAST_REWARDED)
     if blind and verdict.decision != "roll back" and not rollout["done"]:
         raise DataError(
-            f"{told.set_aside:,} of {told.set_aside + told.known:,} answers are of no event that this plan has a "
+            f"{tally.set_aside:,} of {tally.set_aside + tally.known:,} answers are of no event that this plan has a "
             f"reward for ({rules.answers.rewards}): harm would not be seen, so it goes no further. End it (lpi "
             "rollout back), and plan it with the --rewards of your events."
         )
@@ -186,9 +185,7 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
                  "evidence": verdict.evidence}  # fmt: skip
         changed = {"stage": new, "share": 0.0 if new == BACK else shares[new], "done": verdict.decision == "done"}
         if changed["done"]:  # everyone gets the candidate until something else is put into the place of these
-            changed["replaces"] = sorted(
-                {one.policy for one in lists if one.arm == "current" and one.mode != "fallback"}
-            )
+            changed["replaces"] = sorted(tally.policies.get("current", ()))
         write_json(path, {**rollout, **changed, "history": [*rollout["history"], entry]})
     return verdict
 
@@ -204,18 +201,21 @@ def roll_back(path: Path | str, *, why: str) -> None:
         write_json(Path(path), {**rollout, "stage": BACK, "share": 0.0, "history": history})
 
 
-def _lists_of(log: Path | str, rollout: dict[str, Any], rules: RolloutRules) -> tuple[list[Any], tuple[int, int], Told]:
-    """This rollout's lists, its shadow answers with failures, and how many answers count."""
-    database = Database(log)
+def _units_of(
+    log: Path | str, rollout: dict[str, Any], rules: RolloutRules, shares: dict[str, float]
+) -> tuple[Units, tuple[int, int], Tally]:
+    """This rollout's units, its shadow answers with failures, and counts over its lists."""
+    database, tally = Database(log), Tally()
     try:
-        lists, told = rollout_lists(database, rollout["id"], rules.answers)
+        lists = rollout_lists(database, rollout["id"], rules.answers, tally)
+        units = units_of(lists, shares, horizon_ms=rules.horizon_ms)
         query = "SELECT COUNT(*), COALESCE(SUM(failed), 0) FROM shadow WHERE rollout = ?"
         answered, failed = database.rows(query, (rollout["id"],))[0]
     finally:
         database.close()
-    found = {made.policy for made in lists if made.arm == "candidate" and made.mode != "fallback"}
+    found = tally.policies.get("candidate", set())
     expected = {rollout["candidate"]["version"]} if rollout["candidate"] else found
     if len(found) > 1 or not found <= expected:
         raise RunError(f"the candidate's lists were made by {', '.join(sorted(found))}; evidence is about one version. "
                        "Plan a new rollout.")  # fmt: skip
-    return lists, (int(answered), int(failed)), told
+    return units, (int(answered), int(failed)), tally

@@ -13,7 +13,7 @@ says that it happened: an answer that comes after the window changes nothing, wh
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,23 +21,27 @@ import numpy as np
 
 from localpolicy.serving.assignment import SHADOW
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, Worth, aggregate
+from localpolicy.serving.join import JoinConfig, Worth, aggregate, with_answers
 from localpolicy.serving.log import SEEN
 
 LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
     FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.rollout = ?
-UNION ALL SELECT request, time, person, arm, stage, policy, mode, items, seen FROM evidence WHERE rollout = ?"""
+UNION ALL SELECT request, time, person, arm, stage, policy, mode, items, seen FROM evidence WHERE rollout = ?
+ORDER BY 2, 1"""
 # The latest lists of the log that no candidate made.
 PAST_LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
-    FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.arm <> 'candidate' ORDER BY r.time DESC LIMIT ?"""
-ANSWER = "f.id, f.request, f.item, f.event, f.reward, COALESCE(f.arrived, f.time), f.time"
-PAST_ANSWERS = f"SELECT {ANSWER} FROM feedback f JOIN ({PAST_LISTS}) l ON l.id = f.request"
+    FROM requests r LEFT JOIN shown s ON s.request = r.id WHERE r.arm <> 'candidate'
+    ORDER BY r.time DESC, r.id DESC LIMIT ?"""
+ANSWER = "f.id, f.request, f.item, f.event, f.reward, COALESCE(f.arrived, f.time), f.time, l.time"
+OF_LISTS = "ORDER BY 8, 2, 6, 1"  # answers in the order of their lists, each list's as they came
+PAST_ANSWERS = f"SELECT {ANSWER} FROM feedback f JOIN ({PAST_LISTS}) l ON l.id = f.request {OF_LISTS}"
 ANSWERS = " UNION ALL ".join(
     f"SELECT {ANSWER} FROM {answers} f JOIN {lists} l ON l.{key} = f.request WHERE l.rollout = ?"
     for answers, lists, key in (
         ("feedback", "requests", "id"), ("feedback", "evidence", "request"), ("evidence_answers", "evidence", "request")
     )
-)  # fmt: skip
+) + f" {OF_LISTS}"  # fmt: skip
+PAST_IN_ORDER = f"SELECT * FROM ({PAST_LISTS}) l ORDER BY 2, 1"
 
 
 class RolloutList(NamedTuple):
@@ -76,12 +80,13 @@ class Visit:
     arm: str
     stage: str
     fallback: bool  # of the first list
-    rewards: list[float] = field(default_factory=list)
+    lists: int = 0
+    total: float = 0.0  # of their rewards
 
     @property
     def reward(self) -> float:
         """The mean of the lists."""
-        return float(np.mean(self.rewards))
+        return self.total / self.lists
 
 
 def visits(lists: Iterable[RolloutList], *, horizon_ms: int) -> list[tuple[str, Visit]]:
@@ -90,7 +95,7 @@ def visits(lists: Iterable[RolloutList], *, horizon_ms: int) -> list[tuple[str, 
     for row in lists:
         mine = found.setdefault((row.person, row.stage), Visit(row.time, row.arm, row.stage, row.mode == "fallback"))
         if row.time - mine.first <= horizon_ms:
-            mine.rewards.append(row.reward)
+            mine.lists, mine.total = mine.lists + 1, mine.total + row.reward
     return sorted(((person, mine) for (person, _), mine in found.items()), key=lambda keyed: keyed[1].first)
 
 
@@ -104,54 +109,61 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
         candidate = unit.arm == "candidate"
         if known < 1 and share > known:
             p = (share - known) / (1 - known)
-            kept.append((candidate, p, unit.reward, unit.fallback, len(unit.rewards), unit.first, unit.stage))
+            kept.append((candidate, p, unit.reward, unit.fallback, unit.lists, unit.first, unit.stage))
         before[person] = 1.0 if candidate else max(known, share)
     columns: Sequence[Any] = list(zip(*kept, strict=True)) or [()] * 7
     kinds = (np.float64,) * 4 + (np.int64,) * 2 + (object,)
     return Units._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
 
 
-class Told(NamedTuple):
-    """A rollout's answers: how many have a reward, and how many were set aside, since they have none."""
+@dataclass
+class Tally:
+    """Counts over a rollout's lists, whole once they have been gone through."""
 
-    known: int
-    set_aside: int
+    known: int = 0  # answers with a reward
+    policies: dict[str, set[str]] = field(default_factory=dict)  # versions that made lists, by arm
+    worth: Worth | None = None
+
+    @property
+    def set_aside(self) -> int:
+        """Number of answers without a reward."""
+        return 0 if self.worth is None else self.worth.set_aside.total()
 
 
-def rollout_lists(database: Database, rollout: str, config: JoinConfig) -> tuple[list[RolloutList], Told]:
-    """A rollout's lists in order of time, rotated or not; and how many of its answers count."""
-    return _lists(database.rows(LISTS, (rollout,) * 2), database.stream(ANSWERS, (rollout,) * 3), config)
+def rollout_lists(database: Database, rollout: str, config: JoinConfig, tally: Tally) -> Iterator[RolloutList]:
+    """A rollout's lists in order of time, rotated or not, one at a time; `tally` counts them."""
+    return _lists(database.stream(LISTS, (rollout,) * 2), database.stream(ANSWERS, (rollout,) * 3), config, tally)
 
 
-def past_lists(database: Database, config: JoinConfig, *, most: int) -> list[RolloutList]:
+def past_lists(database: Database, config: JoinConfig, *, most: int) -> Iterator[RolloutList]:
     """The latest lists in the log that no candidate made, in order of time."""
-    return _lists(database.rows(PAST_LISTS, (most,)), database.stream(PAST_ANSWERS, (most,)), config)[0]
+    return _lists(database.stream(PAST_IN_ORDER, (most,)), database.stream(PAST_ANSWERS, (most,)), config, Tally())
 
 
 def _lists(
-    rows: Iterable[tuple[Any, ...]], told: Iterable[tuple[Any, ...]], config: JoinConfig
-) -> tuple[list[RolloutList], Told]:
-    """Lists with what their answers brought."""
-    worth = Worth(config)
-    answers: dict[str, dict[str, tuple[int, str, str, float, int]]] = {}
-    for name, request, item, event, stated, arrived, time in told:
-        if (reward := worth.of(event, stated)) is None:
-            continue
-        answers.setdefault(request, {}).setdefault(name, (time, item, event, reward, arrived))
-    lists = []
-    for request, time, person, arm, stage, policy, mode, items, seen in rows:
+    rows: Iterator[tuple[Any, ...]], told: Iterator[tuple[Any, ...]], config: JoinConfig, tally: Tally
+) -> Iterator[RolloutList]:
+    """Lists with what their answers brought, counted in `tally`; both come in order of the lists."""
+    worth = tally.worth = Worth(config)
+    for row, mine in with_answers(rows, told):
+        request, time, person, arm, stage, policy, mode, items, seen = row
         closes = time + config.window_ms
+        answers: dict[str, tuple[int, str, str, float, int]] = {}
+        for name, _, item, event, stated, arrived, happened, _ in mine:
+            if name not in answers and (reward := worth.of(event, stated)) is not None:
+                answers[name] = (happened, item, event, reward, arrived)
+        tally.known += len(answers)
         if seen is None or seen > closes:
             continue  # built is not seen
+        if mode != "fallback":
+            tally.policies.setdefault(arm, set()).add(policy)
         by_item: dict[str, list[tuple[str, float]]] = {}
-        for _, item, event, reward, arrived in sorted(answers.get(request, {}).values()):
+        for _, item, event, reward, arrived in sorted(answers.values()):
             if arrived <= closes:
                 by_item.setdefault(item, []).append((event, reward))
-        total = sum(aggregate(mine, config)[1] for mine in by_item.values())
+        total = sum(aggregate(one, config)[1] for one in by_item.values())
         total += config.default * (len(json.loads(items)) - len(by_item))
-        lists.append(RolloutList(request if person is None else person, time, arm, stage, policy, mode, total))
-    counted = Told(sum(map(len, answers.values())), worth.set_aside.total())
-    return sorted(lists, key=lambda made: made.time), counted
+        yield RolloutList(request if person is None else person, time, arm, stage, policy, mode, total)
 
 
 def keep_evidence(database: Database, rotation: int) -> None:
