@@ -11,7 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import localpolicy
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
@@ -70,7 +69,7 @@ def register(
                 artifacts={"export": str(Path(str(export)).resolve())}, registered_model_name=name,
                 metadata={"policy": described.version}, model_config={"policy": described.version},
                 signature=_signature(mlflow, read_items(Path(str(export)), described)[:1]),
-                code_paths=[str(Path(localpolicy.__file__).parent)],
+                code_paths=[str(Path(__file__).parents[1])],
                 pip_requirements=[f"{package}=={version(package)}" for package in REQUIRED],
             )  # fmt: skip
             made["version"] = str(model.registered_model_version)
