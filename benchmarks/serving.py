@@ -41,6 +41,7 @@ def untrained(items: int, folder: Path, *, width: int = 64, int8: bool = False) 
     from localpolicy.model.network import Network
     from localpolicy.model.policy import Policy
     from localpolicy.runtime.files import sha256
+    from localpolicy.serving.exports import write_description
     from localpolicy.serving.graph import write_graph
 
     torch.manual_seed(0)
@@ -54,7 +55,7 @@ def untrained(items: int, folder: Path, *, width: int = 64, int8: bool = False) 
     about = {"format": 1, "version": "0" * 16, "events": ["none", "click"], "length": 20, "graphs": ["policy"],
              "int8": int8}  # fmt: skip
     files = {file.name: sha256(file) for file in sorted(folder.iterdir())}
-    (folder / "export.json").write_text(json.dumps({**about, "objective": "mle", "files": files, "samples": []}))
+    write_description(folder, {**about, "objective": "mle", "files": files, "samples": []})
     return policy
 
 
