@@ -63,5 +63,6 @@ def test_a_page_shows_every_check_and_which_were_not_asked():
     page = report_page(gate_contents(Gate([asked, gain], new, old, GateRules(), "all.nDCG@20")))
     assert asked.because in unescape(page) and gain.because in unescape(page)
     assert page.count("</span> not asked</span>") == 1 and page.count('<li class="unasked">') == 1
-    shown, folded = page.split("<summary>What was not asked</summary>")
-    assert '<li class="unasked">' in folded.partition("</details>")[0] and asked.claim in shown
+    shown, folded = page.split("<summary>The reason of each check, and what was not asked</summary>")
+    assert '<li class="unasked">' in folded.partition("</details>")[0]
+    assert '<th scope="row">coverage</th>' in shown and '<th scope="row">gain</th>' not in shown

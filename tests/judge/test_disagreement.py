@@ -88,8 +88,8 @@ def test_how_strong_a_hidden_cause_must_be_decides_nothing(strength):
         [check("gain", "yes", "", plain="better"), claim], SimpleNamespace(name="new"), None, RULES, kind="rewards"
     )
     assert gate.answer == KINDS["rewards"].strongest == "test online"
-    assert (claim.plain in gate.sentence) == (strength > 1) or not claim.plain
-    assert ("1.31" in gate.sentence) == (strength == 1.31)
+    assert (claim.plain in gate.ground_text) == (strength > 1) or not claim.plain
+    assert ("1.31" in gate.ground_text) == (strength == 1.31)
 
 
 def test_a_simple_baseline_is_served_on_randomised_ground_alone():

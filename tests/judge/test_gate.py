@@ -34,7 +34,7 @@ from localpolicy.measure.estimate import ENOUGH, LEAST, Estimate
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import deciding_figure
 from localpolicy.measure.significance import Paired
-from localpolicy.report.gate import gate_headline, gate_table
+from localpolicy.report.gate import gate_headline, gate_tables
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.runs.config import Config
 from localpolicy.training.train import train
@@ -92,7 +92,7 @@ def test_the_next_step_follows_the_check_that_could_not_tell():
         asked = [claims.check(name, "cannot tell", "", needed=needed, plain="why")]
         facts = [] if name in BETTER else [claims.check("gain", "not asked", "")]
         verdict = Gate([*asked, *facts], made("new", np.ones(2)), made("old", np.ones(2)), GateRules(), **fields)
-        assert f"Next: {verdict.next_step}" in gate_table(verdict).note
+        assert gate_tables(verdict)[0].plain()[-1] == ["next", verdict.next_step]
         return verdict.next_step
 
     assert step("reward per answer", 900).startswith("Collect more of the log")

@@ -24,7 +24,7 @@ from localpolicy.measure.metrics import Question
 from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
 from localpolicy.measure.value import value_of
-from localpolicy.report.gate import gate_contents, gate_headline, gate_table
+from localpolicy.report.gate import gate_contents, gate_headline, gate_tables
 from localpolicy.report.page import report_page
 from localpolicy.runs.config import Config
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
@@ -56,7 +56,7 @@ def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
     verdict = Gate(checks, policies["high"], None, rules)
     assert verdict.deploy and verdict.sentence.endswith(f"Not judged: {UNJUDGED}."), "the answer does not pass over it"
     assert "</span> not judged</span>" in report_page(gate_contents(verdict))
-    assert [row[1] for row in gate_table(verdict).plain()] == ["yes", "not judged"]
+    assert [row[1] for row in gate_tables(verdict)[1].plain()] == ["yes", "not judged"]
     partly = baselines_by_value(policies["high"], None, [policies["log"], unknown], rules)
     assert partly.outcome == "yes" and partly.because.endswith(
         f"it earns more than every simple baseline that can be judged. Not judged: {said}"
@@ -204,10 +204,10 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     assert found.question.kind == "value" and found.days is None
     said = found.to_dict()
     assert (said["decided_by"], said["metric"]) == ("value", "reward-weighted.nDCG@20"), "the metric was only looked at"
-    assert "Decided by: value (estimated reward per decision)." in gate_table(found).note
+    assert "Decided by: value (estimated reward per decision)." in gate_tables(found)[1].note
     facts = gate_contents(found).sections[0].facts
     assert facts["decided by"] == "value (estimated reward per decision)"
-    assert "the policy that wrote the log" in gate_table(found).title
+    assert "the policy that wrote the log" in gate_tables(found)[0].title
     json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -216,4 +216,4 @@ def test_a_value_that_made_the_answer_is_said_in_its_own_unit():
     gain = check("gain", "yes", "", plain="it ranks higher")
     lower = check("value", "no", "", plain="its estimated reward is lower", unit="lists")
     found = Gate([gain, lower], made("new", np.ones(4)), made("old", np.ones(4)), GateRules(), "all.nDCG@20")
-    assert "Decided by: value (estimated reward per list)." in gate_table(found).note
+    assert "Decided by: value (estimated reward per list)." in gate_tables(found)[1].note

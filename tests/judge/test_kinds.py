@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.number_text import apart
 from localpolicy.measure.significance import Paired
+from localpolicy.report.gate import gate_tables
 from localpolicy.training.train import train
 
 
@@ -45,7 +47,7 @@ def test_only_what_was_randomised_is_ever_deployed(kind):
 def test_a_test_online_says_what_it_assumes_and_how_to_begin():
     found = verdict("rewards", "yes")
     assert not found.deploy and found.ground == "assumed"
-    assert "nothing hidden" in found.sentence and "lpi rollout plan" in found.next_step
+    assert found.ground_text == f"assumed: {GROUNDS['assumed']}" and "lpi rollout plan" in found.next_step
 
 
 def test_a_wider_interval_around_the_same_gain_never_says_more():
@@ -124,3 +126,39 @@ def test_the_first_stage_is_a_command_that_the_command_line_takes(monkeypatch):
     assert done.exit_code == 0, done.output
     assert given["out"] == "rollout.json" and str(given["candidate"]) == "EXPORT"
     assert given["stages"] == ["5", "25", "50", "100"]
+
+
+def test_an_answer_takes_ten_lines_of_80_columns(monkeypatch):
+    """Before: 67 lines in all, in which the answer came after the table of checks."""
+    monkeypatch.setenv("COLUMNS", "80")
+    gain = check("reward per answer", "yes", "", 0.11, 0.09, 0.13, 2245, plain="its answers would be worth more")
+    cause = check("hidden cause", "not asked", "", 1.45, plain=f"a hidden cause {'changes choices ' * 7}")
+    loss = check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
+    names = SimpleNamespace(name="runs/improved"), SimpleNamespace(name="runs/mle-seed-101")
+    found = Gate([gain, cause, loss], *names, GateRules(), kind="rewards", imitates=True, folder=Path("go/improved"))
+    answer, checks = gate_tables(found)
+    lines = str(answer).splitlines()
+    assert len(lines) <= 10 and max(map(len, lines)) <= 80 and lines[0].startswith("TEST ONLINE: runs/improved")
+    assert [row[0] for row in answer.plain()] == ["why", "ground", "but", "next"]
+    assert [row[0] for row in checks.plain()] == ["reward per answer"] and "2 more with --why" in checks.note
+    every = gate_tables(found, why=True)[1]
+    assert [row[0] for row in every.plain()] == ["reward per answer", "hidden cause", "other events"]
+
+
+def test_a_reason_has_its_number_and_what_it_misses_apart_from_it():
+    """Before: "+0.0026" failed because it was "below 0.0026"."""
+    test = Paired(0.0017, 0.0005, 0.0007, 0.002558, 0.01, 0.01, 900, 0.01)
+    words = dict.fromkeys(("yes", "no", "lower", "cannot tell"), "it earns no more")
+    claim = gain_claim("value", test, 0.2561, "", words, GateRules(smallest_gain=0.01), unit="lists")
+    found = Gate([claim], SimpleNamespace(name="new"), None, GateRules())
+    assert claim.outcome == "no" and claim.least == pytest.approx(0.002561)
+    assert found.reason.endswith(
+        "+0.001700 (+0.000700 to +0.002558), 900 lists, less than 0.002561, the smallest gain worth having"
+    )
+    level = check("coverage", "no", "", 0.4, n=7, plain="its lists collapse")
+    assert (
+        Gate([level], SimpleNamespace(name="new"), None, GateRules()).reason
+        == "its lists collapse: 0.4000, 7 positions"
+    )
+    refused = check("value", "cannot tell", "effective sample 2.0; 100 are needed", plain="not known")
+    assert "100 are needed" in Gate([refused], SimpleNamespace(name="new"), None, GateRules()).reason

@@ -86,7 +86,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
     assert f"Decided by: {verdict['decided_by']}." in " ".join(done.stdout.split())
     page = (out / "report.html").read_text()
     assert f"<dt>decided by</dt><dd>{verdict['decided_by']}</dd>" in page
-    assert verdict["sentence"] in unescape(page)
+    assert verdict["reason"] in unescape(page) and verdict["sentence"].partition(":")[0] in unescape(page)
     assert '<span class="item">Chair ' in page and "of 2026-11-16: 400 sequences" in page
     assert "trust in the critic" in page
     assert verdict["moved"] == {"more": [], "less": [], "share_of_contexts": 0.0}, "the policy stays at the imitation"

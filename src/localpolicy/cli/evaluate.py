@@ -166,7 +166,7 @@ def gate(
     """
     from localpolicy.judge.gate import gate as judge
     from localpolicy.judge.rules import GateRules, rules_of
-    from localpolicy.report.gate import gate_table
+    from localpolicy.report.gate import gate_tables
 
     measure = {name: given.pop(name) for name in MEASURED if name in given}
     ruled = rules_of(rules).model_dump(exclude_unset=True)
@@ -179,7 +179,7 @@ def gate(
         beta=beta,
         device=device,
     )
-    write_and_print([gate_table(verdict, why=why)], verdict.to_dict(), json=json, markdown=markdown, latex=latex)
+    write_and_print(gate_tables(verdict, why=why), verdict.to_dict(), json=json, markdown=markdown, latex=latex)
     if not verdict.deploy:
         raise typer.Exit(EXIT[verdict.answer])
 

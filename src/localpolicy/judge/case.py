@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
@@ -69,6 +70,15 @@ class Case:
         """
         trained = [each for each in self.references if each.run is not None and each.run.started]
         return [self.harness.likeliest(each) for each in trained]
+
+    @property
+    def other_logging(self) -> Path | None:
+        """The estimate of the log that the new policy should start from, if it starts from one of its own."""
+        mine = None if self.new.run is None else self.new.run.manifest.get("made_of", {}).get("logging")
+        runs = [each.run for each in self.references if each.estimates_logging and each.run is not None]
+        if mine is None or not runs or mine in [run.manifest["policy_sha256"] for run in runs]:
+            return None
+        return runs[0].folder
 
     @cached_property
     def evaluation(self) -> Evaluation:

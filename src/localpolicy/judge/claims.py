@@ -11,6 +11,9 @@ from typing import Any, Literal
 
 from localpolicy.judge.rules import CLOSE
 from localpolicy.measure.estimate import finite
+from localpolicy.measure.number_text import apart
+
+LEVELS = ("coverage", "divergence", "divergence over floor", "propensities", "hidden cause")  # no differences
 
 Outcome = Literal["yes", "no", "cannot tell", "not asked", "not judged"]
 
@@ -33,6 +36,8 @@ class Claim:
     plain: str = ""  # what came of it in a few words, for the answer's sentence
     unit: str = "positions"  # what `n` and `needed` count
     asked: bool = True  # where not, it is shown as a fact and decides nothing
+    remedy: str = ""  # what to do about it, if that is more than its kind of check says
+    least: float | None = None  # the smallest gain worth having, if the whole interval is below it
     judged: bool = True  # where not, it was asked, this log says too little of it, and so it decides nothing either
 
     @property
@@ -41,6 +46,26 @@ class Claim:
         if not self.asked:
             return "not asked" if self.judged else "not judged"
         return "cannot tell" if self.holds is None else "yes" if self.holds else "no"
+
+    @property
+    def found(self) -> tuple[str, str]:
+        """The value and its interval as text, empty if there is none; numbers that differ are printed apart."""
+        if self.value is None:
+            return "", ""
+        known = [end for end in (self.value, self.low, self.high, self.least) if end is not None]
+        texts = apart(*known, form="" if self.figure in LEVELS else "+")
+        return texts[0], "" if self.low is None or self.high is None else f"{texts[1]} to {texts[2]}"
+
+    @property
+    def numbers(self) -> str:
+        """Value, interval, sample size, and the smallest gain worth having if that is what it misses."""
+        value, interval = self.found
+        if not value:
+            return ""
+        texts = [f"{value} ({interval})" if interval else value, *([f"{self.n:,} {self.unit}"] if self.n else [])]
+        if self.least is not None and self.high is not None:
+            texts.append(f"less than {apart(self.high, self.least)[1]}, the smallest gain worth having")
+        return ", ".join(texts)
 
     def as_fact(self, why: str) -> Claim:
         """The same as a fact that refuses nothing; what was not asked before stays as it is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from localpolicy.judge.checks.gains import unmeasured
 from localpolicy.judge.checks.value import too_little
@@ -24,12 +24,12 @@ Called = Callable[[str], str]  # what a policy is called
 
 def findings(
     comparison: Comparison, *, names: Mapping[str, str] | None = None, of: str | None = None,
-    verdict: Sequence[Claim] = (),
+    judged: bool = False,
 ) -> list[Claim]:  # fmt: skip
     """The questions to ask before an online test, each with its answer; those about one policy are about `of`.
 
-    `names` are what policies are called, if that is not their own name. The checks of a `verdict` take the place of
-    what the comparison finds of which is better: two intervals of one gain would contradict each other.
+    `names` are what policies are called, if that is not their own name. If a verdict has `judged` one of them, its
+    checks say which is better, and the comparison does not: two intervals of one gain would contradict each other.
     """
     asked = of if of in comparison.names else comparison.best_new
 
@@ -38,7 +38,7 @@ def findings(
 
     moved = [] if comparison.candidate(asked).estimates_logging else [_has_moved(comparison, asked, called)]
     better = [_is_better(comparison, called), *moved, *_beats_simple(comparison, called)]
-    claims = [*verdict, *moved] if verdict else better
+    claims = [*(moved if judged else better)]
     claims += [*_seen_by_js(comparison, called), *_features(comparison, called), *_alike(comparison)]
     return [*claims, *_enough_weight(comparison, called), *_metric_picks_truth(comparison, called)]
 

@@ -39,7 +39,7 @@ Check = Callable[[Case], Sequence[Claim]]
 
 GROUNDS: dict[Ground, str] = {
     "randomised": "what was shown was drawn with known probabilities",
-    "assumed": "people chose themselves, so something hidden may drive both what they chose and what came of it",
+    "assumed": "people chose themselves, and what made them choose may have made the reward too",
     "none": "the log does not tell what another policy would earn",
 }
 

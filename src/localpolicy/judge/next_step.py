@@ -131,7 +131,7 @@ def _where_open(verdict: Answered) -> str:
     unsure = [check for check in verdict.checks if check.outcome == "cannot tell" and check.plain]
     if verdict.stays and unsure[0].figure not in ("order", "training"):
         return STAYS
-    steps = [OPEN.get(check.figure, ONLINE) if check.needed is None else MORE for check in unsure]
+    steps = [check.remedy or (MORE if check.needed else OPEN.get(check.figure, ONLINE)) for check in unsure]
     return " ".join(list(dict.fromkeys(steps))[:2])
 
 

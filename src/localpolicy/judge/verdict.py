@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from localpolicy.judge.claims import Claim
+from localpolicy.judge.claims import Claim, Outcome
 from localpolicy.judge.kinds import GROUNDS, KINDS, Answer, Ground
 from localpolicy.judge.next_step import next_step
 from localpolicy.judge.rules import GateRules
@@ -21,9 +21,6 @@ from localpolicy.measure.metrics import Question
 from localpolicy.results import Result
 
 PASSED = "every check that was asked passed"
-HIDDEN = (
-    "That holds if nothing hidden drove both what people chose and what came of it, which such a log cannot rule out."
-)
 BETTER = ("gain", "return", "value", "reward per answer")  # checks of which the first says whether it is better
 BY_RULE = Question("metric", "the rules name the figure")
 
@@ -87,9 +84,13 @@ class Gate(Result):
 
         Where none speaks against it that is the check that says it is better.
         """
-        outcome = {"do not deploy": "no", "cannot tell": "cannot tell"}.get(self.answer)
-        against = [check for check in self.checks if check.outcome == outcome]
+        against = [check for check in self.checks if check.outcome == self._against]
         return next((check for check in against if check.instead), against[0]) if against else self.better
+
+    @property
+    def _against(self) -> Outcome | None:
+        """The outcome of the checks that keep the answer from its strongest."""
+        return "no" if self.answer == "do not deploy" else "cannot tell" if self.answer == "cannot tell" else None
 
     @property
     def decided_by(self) -> str:
@@ -109,34 +110,74 @@ class Gate(Result):
         return "the policy that wrote the log" if self.deployed is None else self.deployed.name
 
     @property
+    def headline(self) -> str:
+        """The answer with its two policies, without a reason and a full stop."""
+        new, old = self.evaluation.name, self.replaced
+        match self.answer:
+            case "deploy":
+                return f"Deploy {new} instead of {old}"
+            case "test online":
+                return f"Test {new} online beside {old}"
+            case "do not deploy":
+                return f"Do not deploy {new}" if self.deciding.instead else f"Do not deploy {new} instead of {old}"
+            case "cannot tell":
+                return f"Cannot tell whether to deploy {new} instead of {old}"
+        return f"Nothing to decide between {new} and {old}"
+
+    @property
+    def replaced(self) -> str:
+        """What is deployed now, and that it imitates the log if it does."""
+        return f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
+
+    @property
     def sentence(self) -> str:
-        """The answer as one says it to somebody who decides."""
-        new, old = self.evaluation.name, f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
+        """The answer and its reasons without numbers, for somebody who decides."""
+        return f"{self.headline}: {'. '.join([self._in_words(), *self.caveats])}."
+
+    @property
+    def reason(self) -> str:
+        """What the deciding check found, with its number."""
         if self.answer == "nothing to decide":
-            return f"Nothing to decide between {new} and {old}: {self.question.why}."
-        gain = self.better
-        passed = self.answer in ("deploy", "test online")
-        if passed:
-            fell = [check.plain for check in self.checks if _fell(check)]
-            beside = f" Known, but not asked: {', and '.join(fell)}." if fell else ""
-            open_ones = [f" Not judged: {check.plain}." for check in self.checks if check.outcome == "not judged"]
-            more = f"{gain.plain}, and {PASSED}"
-            if self.answer == "deploy":
-                return f"Deploy {new} instead of {old}: {more}.{beside}{''.join(open_ones)}"
-            hidden = [check.plain for check in self.checks if check.figure == "hidden cause" and check.plain]
-            unless = f" {hidden[0]}." if hidden else ""
-            return f"Test {new} online beside {old}: {more}. {HIDDEN}{unless}{beside}{''.join(open_ones)}"
+            return self.question.why
+        check = self.deciding
+        unknown = "" if check.outcome == "yes" else check.because
+        what = f"the simple baseline '{check.instead}' does better" if check.instead else check.plain
+        found = [what, check.numbers or unknown]
+        return ": ".join(part for part in found if part) + self._more([check])
+
+    @property
+    def ground_text(self) -> str:
+        """The ground, what it means, and what would undo a gain that rests on it."""
+        undone = [check.plain for check in self.checks if check.figure == "hidden cause" and check.plain]
+        shown = undone if self.answer == "test online" else []
+        return "; ".join([f"{self.ground}: {GROUNDS[self.ground]}", *shown])
+
+    @property
+    def caveats(self) -> list[str]:
+        """What must be known beside an answer of yes: losses that were not asked about, and what was not judged."""
+        if self.answer not in ("deploy", "test online"):
+            return []
+        fell = [check.plain for check in self.checks if _fell(check)]
+        known = [f"Known, but not asked: {', and '.join(fell)}"] if fell else []
+        return [*known, *(f"Not judged: {each.plain}" for each in self.checks if each.outcome == "not judged")]
+
+    def _in_words(self) -> str:
+        """The reasons: of a yes that all passed, of a no or a doubt the first two checks."""
+        gain, clauses = self.better, _clauses([check for check in self.checks if check.outcome == self._against])
+        match self.answer:
+            case "nothing to decide":
+                return self.question.why
+            case "deploy" | "test online":
+                return f"{gain.plain}, and {PASSED}"
+            case "cannot tell":
+                return clauses + self._more([check for check in self.checks if check.outcome == "cannot tell"])
         if (instead := self.deciding.instead) is not None:
             do = "Deploy that one" if self.ground == "randomised" else "Try that one online"
-            return f"Do not deploy {new}: the simple baseline '{instead}' does better. {do}."
-        if failed := [check for check in self.checks if check.outcome == "no"]:
-            but = f"{gain.plain}, but " if gain.outcome == "yes" else ""
-            return f"Do not deploy {new} instead of {old}: {but}{_clauses(failed)}."
-        unsure = [check for check in self.checks if check.outcome == "cannot tell"]
-        return f"Cannot tell whether to deploy {new} instead of {old}: {_clauses(unsure)}.{self._more(unsure)}"
+            return f"the simple baseline '{instead}' does better. {do}"
+        return f"{gain.plain}, but {clauses}" if gain.outcome == "yes" else clauses
 
     def _more(self, unsure: Sequence[Claim]) -> str:
-        """How much of such a log would tell."""
+        """How much of such a log would tell, as a second sentence; empty if that is not known."""
         known = [check for check in unsure if check.needed is not None and check.n]
         if not known:
             return ""
@@ -146,7 +187,7 @@ class Gate(Result):
         if self.days is not None:
             count = _rounded(math.ceil(self.days * most.needed / most.n))
             days = f" ({count:,} day{'s' if count > 1 else ''} of such a log)"
-        return f" About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}."
+        return f". About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}"
 
     def summary(self) -> str:
         """The answer in a sentence."""
@@ -164,6 +205,8 @@ class Gate(Result):
             "ground": self.ground,
             "ground_means": GROUNDS[self.ground],
             "sentence": self.sentence,
+            "reason": self.reason,
+            "caveats": self.caveats,
             "next_step": self.next_step,
             "kind": self.kind,
             "question": self.question._asdict(),

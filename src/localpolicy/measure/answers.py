@@ -42,6 +42,7 @@ from localpolicy.measure.summary import Scores
 WORTH, TOGETHER = "reward per answer", "worth and number of answers"  # their names in the long table
 RANKS, SMALL = "nDCG@20", 1e-12
 BIAS_ERRORS = 4.0  # standard errors by which the mean weight may miss 1, as `OverlapRules.max_bias` or this
+TOO_POOR = "the estimate of the log is too poor to weight"
 NO_ESTIMATE = "no estimate of the policy that wrote the log to weight by: give an mle run with --against"
 
 
@@ -118,7 +119,7 @@ def answers(choices: Choices, logp_log: np.ndarray | None, rules: OverlapRules) 
     mean = mean_estimate(weight, choices.sequence)
     if abs(mean.mean - 1) > max(rules.max_bias, BIAS_ERRORS * mean.se):
         said = f"the mean of π/μ̂ is {mean.mean:.2f} ± {REACH * mean.se:.2f} (95 %), and should be 1"
-        return Answers(choices, none, f"the estimate of the log is too poor to weight {choices.name} by: {said}")
+        return Answers(choices, none, f"{TOO_POOR} {choices.name} by: {said}")
     return Answers(choices, snips(choices, logp_log), weight=weight)
 
 

@@ -109,7 +109,8 @@ def comparison_section(
         samples=sample_lists(comparison, names, titles or {}) if samples else (),
         facts=_facts(comparison, names),
         lists=first.lists,
-        claims=findings(comparison, names=names, of=of, verdict=checks),
+        claims=findings(comparison, names=names, of=of, judged=verdict is not None),
+        checks=checks,
         unit=first.unit,
         value=comparison.value,
     )

@@ -4,6 +4,7 @@ Pages are drawn from it, and the file for machines (`demo.json`) holds it. That 
 
     title, verdict, next_step, settings          in words
     numbers       [{value, name, meaning}]       two or three behind the verdict
+    answer        {}                             in words; of a gate: why, ground, but
     sections      one for each comparison:
       title, about, reference, baseline, facts   in words
       columns, at_k {figure: as people say it};  main: the figure that decides;  ranked: the column of ranks
@@ -73,7 +74,7 @@ class SampleLists:
     lists: Mapping[str, Sequence[tuple[str, float]]]  # policy -> (item, probability)
 
 
-OF_PAGES = ("segments", "moved")  # fields of a section that `to_dict` leaves out, or puts elsewhere
+OF_PAGES = ("segments", "moved", "checks")  # fields of a section that `to_dict` leaves out, or puts elsewhere
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Section:
     baseline: str = ""  # the policy that gains are taken over
     floor: Interval | None = None  # JS between two μ̂ of different seeds
     claims: Sequence[Claim] = ()
+    checks: Sequence[Claim] = ()  # of a gate, apart from the findings
     samples: Sequence[SampleLists] = ()
     facts: Mapping[str, str] = field(default_factory=dict)  # counts, settings, digests
     lists: int = 20  # K of the lists behind coverage@K
@@ -171,6 +173,7 @@ class Contents:
     sections: Sequence[Section] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     numbers: Sequence[KeyNumber] = ()  # two or three
+    answer: Mapping[str, str] = field(default_factory=dict)  # of a gate: why, ground, but
     next_step: str = ""  # what to do now
 
     def to_dict(self) -> dict[str, Any]:

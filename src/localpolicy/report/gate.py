@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from localpolicy.judge.claims import Claim
-from localpolicy.judge.kinds import GROUNDS
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.divergence import two_digits
-from localpolicy.measure.number_text import NOTHING, apart
+from localpolicy.measure.number_text import NOTHING
 from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
-from localpolicy.report.table import Table
+from localpolicy.report.table import Column, Table
 
 MARKS = {"yes": "yes", "no": "NO", "not asked": NOTHING}  # the others as they are
 NAMES = {
@@ -33,33 +32,40 @@ MEANINGS = {
 }
 
 
-def gate_table(verdict: Gate, *, why: bool = False) -> Table:
-    """The answer, its ground, the next step, and a line a check; with `why` all reasons, and what was not asked."""
-    shown = verdict.checks if why else [check for check in verdict.checks if check.asked or not check.judged]
-    rows = [[check.figure, MARKS.get(check.outcome, check.outcome), *_said(check, why)] for check in shown]
-    title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.against}"
+def gate_tables(verdict: Gate, *, why: bool = False) -> list[Table]:
+    """The answer in a few lines, and a line for each check; with `why` all reasons, notes, and what was not asked."""
+    checks = checks_table(verdict.checks, why=why)
     decided = [] if verdict.decided_by == "nothing" else [f"Decided by: {decided_by(verdict)}."]
-    said = [verdict.sentence, f"Ground: {ground_said(verdict)}.", *decided, f"Next: {verdict.next_step}"]
-    left = len(verdict.checks) - len(shown) + len(verdict.notes)
-    said += [f"Note: {note}." for note in verdict.notes] if why else [f"{left} more with --why."] if left else []
-    heads = ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"]
-    return Table(title, heads, rows, " ".join(said))
+    left = len(verdict.checks) - len(checks.rows) + len(verdict.notes)
+    more = [f"Note: {note}." for note in verdict.notes] if why else [f"{left} more with --why."] if left else []
+    return [answer_table(verdict), replace(checks, note=" ".join([*decided, *more]))]
 
 
-def ground_said(verdict: Gate) -> str:
-    """The ground of the answer, and what that is."""
-    return f"{verdict.ground} ({GROUNDS[verdict.ground]})"
+def answer_table(verdict: Gate) -> Table:
+    """The answer, one reason with its number, its ground, what must be known beside it, and the next step."""
+    rows = [*answer_rows(verdict).items(), ("next", verdict.next_step)]
+    title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.replaced}"
+    return Table(title, [Column("", numeric=False)] * 2, rows)
 
 
-def _said(check: Claim, why: bool) -> tuple[str, ...]:
+def answer_rows(verdict: Gate) -> dict[str, str]:
+    """What stands behind an answer, by name: why, ground, and caveats if there are any."""
+    but = {"but": ". ".join(verdict.caveats)} if verdict.caveats else {}
+    return {"why": verdict.reason, "ground": verdict.ground_text, **but}
+
+
+def checks_table(checks: Sequence[Claim], *, why: bool = False) -> Table:
+    """A line for each check that was asked, with its numbers; with `why` every check, with its reason."""
+    shown = checks if why else [check for check in checks if check.asked or not check.judged]
+    rows = [[check.figure, MARKS.get(check.outcome, check.outcome), *_found(check, why)] for check in shown]
+    return Table("", ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"], rows)
+
+
+def _found(check: Claim, why: bool) -> tuple[str, ...]:
     """The reason of a check, or its numbers."""
     if why:
         return (check.because,)
-    found, interval = NOTHING, NOTHING
-    if check.value is not None:
-        texts = apart(*(end for end in (check.value, check.low, check.high) if end is not None), form="+")
-        found, interval = texts[0], f"{texts[1]} to {texts[-1]}" if len(texts) > 2 else NOTHING
-    return found, interval, f"{check.n:,}" if check.n else NOTHING
+    return (*(text or NOTHING for text in check.found), f"{check.n:,}" if check.n else NOTHING)
 
 
 def decided_by(verdict: Gate) -> str:
@@ -81,7 +87,10 @@ def gate_headline(verdict: Gate) -> Contents:
     """The first screen of a page: the answer, the numbers behind it, and what to do."""
     told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
-    return Contents("Should it be deployed?", verdict.sentence, numbers=numbers, next_step=verdict.next_step)
+    return Contents(
+        "Should it be deployed?", f"{verdict.headline}.", numbers=numbers, answer=answer_rows(verdict),
+        next_step=verdict.next_step,
+    )  # fmt: skip
 
 
 def gate_contents(verdict: Gate) -> Contents:
@@ -89,9 +98,8 @@ def gate_contents(verdict: Gate) -> Contents:
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",
-        claims=verdict.checks,
+        checks=verdict.checks,
         facts={
-            "ground": ground_said(verdict),
             "decided by": decided_by(verdict),
             **numbered(verdict.notes),
         },

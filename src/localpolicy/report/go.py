@@ -20,7 +20,7 @@ from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.number_text import percent
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.gate import decided_by, gate_headline, gate_table, ground_said, numbered, value_said
+from localpolicy.report.gate import decided_by, gate_headline, gate_tables, numbered, value_said
 from localpolicy.report.page import can_draw, write_report
 from localpolicy.report.table import Column, Table
 from localpolicy.study import go as study
@@ -75,7 +75,7 @@ def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
     """How the log was read, and the answer; with `why` the reason of every check."""
     read = guess_table(result.asked.guessed, result.data.path)
     if result.verdict is not None:
-        return [read, gate_table(result.verdict, why=why), *([moved_table(result)] if moves(result) else [])]
+        return [read, *([moved_table(result)] if moves(result) else []), *gate_tables(result.verdict, why=why)]
     rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)] for each in result.ranked]
     said = [
         result.sentence,
@@ -137,14 +137,15 @@ def write_go(result: GoResult, path: Path) -> Contents:
         "judged": "nothing" if verdict is None else str(result.chosen.folder),
         **({"the improvement says": result.said} if result.said else {}),
         "against": "nothing" if verdict is None else verdict.against,
-        **({} if verdict is None else {"ground": ground_said(verdict)}),
         "decided by": "nothing" if verdict is None else decided_by(verdict),
         **numbered(notes),
     }
     numbers = list(headline.numbers)
     if improvement is not None:
         numbers.append(KeyNumber(f"{float(improvement['slope']):.2f}", "trust in the critic", TRUST))
-    contents = Contents("From the log to a verdict", headline.verdict, [section], settings, numbers, headline.next_step)
+    contents = replace(
+        headline, title="From the log to a verdict", sections=[section], settings=settings, numbers=numbers
+    )
     write_report(contents, path)
     return contents
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ from localpolicy.judge.comparison import TRUE_GAIN
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.number_text import corrected, decimals, known, percent, sentences
 from localpolicy.report.contents import Contents, PolicyInfo, Section
+from localpolicy.report.gate import checks_table
 from localpolicy.report.table import Cell, Column, Mark, Table
 from localpolicy.report.tables import EVERY_K, side_by_side
 from localpolicy.report.templates import render
@@ -110,6 +112,7 @@ def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, A
         "series": series,
         **charts,
         "charts": [chart for drawings in charts.values() for chart in drawings],
+        "checks": replace(checks_table(section.checks), title="What was asked") if section.checks else None,
         "comparison": policies_table(section, names) if section.policies else None,
         "at_k": at_k_table(section, names) if section.at_k else None,
         "weights": weights_table(section, names),

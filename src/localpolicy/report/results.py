@@ -23,7 +23,7 @@ from localpolicy.model.lists import Lists
 from localpolicy.ranker.explore import ExplorePlan
 from localpolicy.ranker.improve import Improvement
 from localpolicy.report.comparison import write_comparison
-from localpolicy.report.gate import gate_contents, gate_table
+from localpolicy.report.gate import gate_contents, gate_tables
 from localpolicy.report.go import go_tables, guess_table, write_go
 from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.page import tables_page, write_report
@@ -217,7 +217,7 @@ def _bars(title: str, counts: Histogram) -> Table:
 TABLES: dict[type, Callable[[Any], list[Table]]] = {
     Evaluation: evaluation_tables,
     Comparison: comparison_tables,
-    Gate: lambda gate: [gate_table(gate)],
+    Gate: gate_tables,
     Asked: lambda asked: [guess_table(asked.guessed, asked.log, asked.titles)],
     GoResult: go_tables,
     Sweep: sweep_tables,

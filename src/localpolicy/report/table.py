@@ -154,7 +154,8 @@ class Table:
         if self.title:
             console.print(Text(self.title, style="table.title"), soft_wrap=False)
         for part in self.fitting(console.width):
-            table = RichTable(box=box.SIMPLE_HEAD)
+            headed = any(column.title for column in part.heads)
+            table = RichTable(box=box.SIMPLE_HEAD if headed else None, show_header=headed, padding=(0, 1))
             for column in part.heads:
                 table.add_column(column.title, justify="right" if column.numeric else "left", overflow="fold")
             for row in part.plain():

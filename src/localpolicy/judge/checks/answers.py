@@ -7,13 +7,14 @@ have been shown other items than light ones, and these look better than they are
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from localpolicy.judge.case import CHOSEN_OTHERWISE, Case
 from localpolicy.judge.checks.gains import ALIKE, gain, gain_claim, too_few, would_tell
 from localpolicy.judge.claims import CHECKS, Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.answers import RANKS, SMALL, TOGETHER, WORTH, Answers, together
+from localpolicy.measure.answers import RANKS, SMALL, TOGETHER, TOO_POOR, WORTH, Answers, together
 from localpolicy.measure.estimate import sequences_of
 from localpolicy.measure.significance import Paired, paired
 
@@ -35,6 +36,7 @@ FEWER = {  # the same, where together they are lower
 }
 MADE_UP = f"A lower worth may be made up by more answers: see '{TOGETHER}'"
 GUESSED = "The number is a guess, so this refuses nothing alone"
+SAME_LOGGING = "Train it on the estimate of the log that judges it (lpi train ... --logging {}), and ask again."
 CONFOUNDED = (
     "No propensities were logged: where people who answer more were shown other items, these items look better than "
     "they are. Log with what probability each was shown, or test online",
@@ -116,6 +118,8 @@ def worth_of_answers(case: Case) -> list[Claim]:
     """Whether its answers would be worth more, alone and with their number."""
     found, (ranks, *_) = case.answers, gain(case)
     checks = answers_checks(found.new, found.old, ranks, case.rules)
+    if found.new.refusal.startswith(TOO_POOR) and (logging := case.other_logging) is not None:
+        checks[0] = replace(checks[0], remedy=SAME_LOGGING.format(shlex.quote(str(logging))))
     return checks if found.refusal is None else [each.in_doubt(found.refusal, CHOSEN_OTHERWISE) for each in checks]
 
 

@@ -63,7 +63,8 @@ def gain_claim(
         plain += " by as much as is worth having" if test.low > rules.min_gain else ""
     else:
         needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain - unknown, rules, unit=unit)
-    return check(name, outcome, reason + told, *test.numbers, needed, plain=plain, unit=unit)
+    least = smallest if outcome == "no" else None
+    return check(name, outcome, reason + told, *test.numbers, needed, plain=plain, unit=unit, least=least)
 
 
 def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:

@@ -16,16 +16,13 @@ def hidden_cause_check(found: Sensitivity, n: int) -> Claim:
     """Γ*, and the Γ of the strongest cause that the log shows."""
     seen = "the log shows no cause to compare it with"
     if found.yardstick is not None:
-        seen = f"leaving out {found.cause} amounts to a factor of {found.yardstick:.2f}"
+        seen = f"leaving out {found.cause} amounts to {found.yardstick:.2f}"
     if found.strength <= 1:
         return check("hidden cause", "not asked", f"there is no significant gain to undo; {seen} ({ASSUMED})", 1.0, n=n)
     if math.isinf(found.strength):
-        plain = f"No hidden cause below a factor of {STRONGEST:g} undoes the gain; {seen}"
+        plain = f"no hidden cause that changes choices by a factor below {STRONGEST:g} undoes the gain ({seen})"
     else:
-        plain = (
-            f"The gain is undone by a hidden cause that changes how likely people choose an item by a factor of "
-            f"{found.strength:.2f}; {seen}"
-        )
+        plain = f"a hidden cause that changes choices by a factor of {found.strength:.2f} undoes the gain ({seen})"
     return check("hidden cause", "not asked", f"{plain} ({ASSUMED})", found.strength, n=n, plain=plain, unit="answers")
 
 
