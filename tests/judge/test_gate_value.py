@@ -54,7 +54,7 @@ def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
     assert alone.outcome == "not judged" and alone.because == unjudged(said), "neither blocks nor passes, and is named"
     checks = [check("value", "yes", "", plain="it earns more"), alone]
     verdict = Gate(checks, policies["high"], None, rules)
-    assert verdict.deploy and verdict.sentence.endswith(f"Not judged: {UNJUDGED}."), "the answer does not pass over it"
+    assert verdict.deploy and verdict.sentence.endswith(f"But {UNJUDGED}."), "the answer does not pass over it"
     assert "</span> not judged</span>" in report_page(gate_contents(verdict))
     assert [row[1] for row in gate_tables(verdict)[1].plain()] == ["yes", "not judged"]
     partly = baselines_by_value(policies["high"], None, [policies["log"], unknown], rules)

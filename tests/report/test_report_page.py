@@ -354,7 +354,20 @@ def test_the_share_of_a_true_gain(gain: float | None, level: float, expected: fl
 
 
 NUMBERS = ["value", "low", "high", "n", "needed"]
-CLAIM = ["figure", "rule", "holds", "claim", "because", *NUMBERS, "instead", "plain", "unit", "outcome"]
+CLAIM = [
+    "figure",
+    "rule",
+    "holds",
+    "claim",
+    "because",
+    *NUMBERS,
+    "instead",
+    "plain",
+    "unit",
+    "remedy",
+    "least",
+    "outcome",
+]
 
 
 def test_the_file_for_machines_is_the_long_table_and_the_claims() -> None:

@@ -102,7 +102,7 @@ def test_a_comparison_writes_its_whole_page(
     path = results["Comparison"].to_html(tmp_path / "page.html")
     assert "Policies compared" in path.read_text() and 'id="chart-specs"' in path.read_text()
     verdict = results["Gate"].to_html(tmp_path / "gate.html").read_text()
-    assert results["Gate"].to_dict()["sentence"] in unescape(verdict) and "Next:" in verdict
+    assert results["Gate"].to_dict()["reason"] in unescape(verdict) and "Next:" in verdict
     assert "<table" in results["Evaluation"].to_html(tmp_path / "evaluation.html").read_text()
 
 

@@ -193,13 +193,11 @@ def test_a_deploy_names_what_falls_unasked():
         return Gate([value, *checks], SimpleNamespace(name="new"), SimpleNamespace(name="old"), GateRules()).sentence
 
     assert said(far).endswith("its estimated reward is higher, and every check that was asked passed.")
-    assert said(lost).endswith(
-        "and every check that was asked passed. Known, but not asked: it ranks view events lower."
-    )
+    assert said(lost).endswith("and every check that was asked passed. But it ranks view events lower (not asked).")
     lower = replace(lost, figure="gain", plain="it ranks what people took lower")
-    assert "not asked: it ranks what people took lower." in said(lower)
+    assert "But it ranks what people took lower (not asked)." in said(lower)
     assert "not asked" not in said(replace(lower, high=0.1))
-    assert said(lower, lost).endswith("it ranks what people took lower, and it ranks view events lower.")
+    assert said(lower, lost).endswith("it ranks what people took lower, and it ranks view events lower (not asked).")
 
 
 @pytest.mark.parametrize(

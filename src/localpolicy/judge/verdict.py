@@ -132,7 +132,8 @@ class Gate(Result):
     @property
     def sentence(self) -> str:
         """The answer and its reasons without numbers, for somebody who decides."""
-        return f"{self.headline}: {'. '.join([self._in_words(), *self.caveats])}."
+        but = f". But {'; '.join(self.caveats)}" if self.caveats else ""
+        return f"{self.headline}: {self._in_words()}{but}."
 
     @property
     def reason(self) -> str:
@@ -158,8 +159,8 @@ class Gate(Result):
         if self.answer not in ("deploy", "test online"):
             return []
         fell = [check.plain for check in self.checks if _fell(check)]
-        known = [f"Known, but not asked: {', and '.join(fell)}"] if fell else []
-        return [*known, *(f"Not judged: {each.plain}" for each in self.checks if each.outcome == "not judged")]
+        known = [f"{', and '.join(fell)} (not asked)"] if fell else []
+        return [*known, *(each.plain for each in self.checks if each.outcome == "not judged")]
 
     def _in_words(self) -> str:
         """The reasons: of a yes that all passed, of a no or a doubt the first two checks."""

@@ -173,8 +173,8 @@ class Contents:
     sections: Sequence[Section] = ()
     settings: Mapping[str, str] = field(default_factory=dict)
     numbers: Sequence[KeyNumber] = ()  # two or three
-    answer: Mapping[str, str] = field(default_factory=dict)  # of a gate: why, ground, but
     next_step: str = ""  # what to do now
+    answer: Mapping[str, str] = field(default_factory=dict)  # of a gate: why, ground, but
 
     def to_dict(self) -> dict[str, Any]:
         """For machines."""

@@ -50,7 +50,7 @@ def answer_table(verdict: Gate) -> Table:
 
 def answer_rows(verdict: Gate) -> dict[str, str]:
     """What stands behind an answer, by name: why, ground, and caveats if there are any."""
-    but = {"but": ". ".join(verdict.caveats)} if verdict.caveats else {}
+    but = {"but": "; ".join(verdict.caveats)} if verdict.caveats else {}
     return {"why": verdict.reason, "ground": verdict.ground_text, **but}
 
 
@@ -58,7 +58,8 @@ def checks_table(checks: Sequence[Claim], *, why: bool = False) -> Table:
     """A line for each check that was asked, with its numbers; with `why` every check, with its reason."""
     shown = checks if why else [check for check in checks if check.asked or not check.judged]
     rows = [[check.figure, MARKS.get(check.outcome, check.outcome), *_found(check, why)] for check in shown]
-    return Table("", ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"], rows)
+    heads = ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"]
+    return Table("", heads, rows, missing="the check has no such number")
 
 
 def _found(check: Claim, why: bool) -> tuple[str, ...]:
