@@ -57,8 +57,8 @@ def gain_claim(
     elif test.low > rules.min_gain and (test.difference >= smallest or rules.min_gain < 0):
         outcome, plain = "yes", words["yes"]
     elif too_little:
-        high, least = apart(test.high, smallest)
-        outcome, told = "no", f". The whole interval, up to {high}, is below {least}, the smallest gain worth having"
+        high, asked = apart(test.high, smallest)
+        outcome, told = "no", f". The whole interval, up to {high}, is below {asked}, the smallest gain worth having"
         plain = words["lower" if test.high < 0 else "no"]
         plain += " by as much as is worth having" if test.low > rules.min_gain else ""
     else:
