@@ -31,10 +31,7 @@ SHOWN = (
     "serving.md), or at least the views beside the sales. Until then the model that ranks highest predicts the next "
     "basket best, and may be worth a test online."
 )
-FIRST_STAGE = (
-    "Try it on 5 % of the people: {command} (--log and the log of what is served now say how many persons and days it "
-    "takes; --rewards says what each answer is worth)."
-)
+FIRST_STAGE = "Try it on 5 % of the people: {command} (--log LOG says how many persons and days it takes)."
 ONLINE = "Test online."
 PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
 MORE = "Collect more of the log (the answer says how much would tell), or test online."
