@@ -132,7 +132,7 @@ def test_an_answer_takes_ten_lines_of_80_columns(monkeypatch):
     """Before: 67 lines in all, in which the answer came after the table of checks."""
     monkeypatch.setenv("COLUMNS", "80")
     gain = check("reward per answer", "yes", "", 0.11, 0.09, 0.13, 2245, plain="its answers would be worth more")
-    cause = check("hidden cause", "not asked", "", 1.45, plain=f"a hidden cause {'changes choices ' * 7}")
+    cause = check("hidden cause", "not asked", "", 1.45, plain=f"a hidden cause {'changes choices ' * 6}")
     loss = check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
     names = SimpleNamespace(name="runs/improved"), SimpleNamespace(name="runs/mle-seed-101")
     found = Gate([gain, cause, loss], *names, GateRules(), kind="rewards", imitates=True, folder=Path("go/improved"))
