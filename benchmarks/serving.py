@@ -5,6 +5,8 @@
     python benchmarks/serving.py export --items 50000      top 20 at batch 1: onnxruntime and eager PyTorch
     python benchmarks/serving.py load --seconds 300        the service: its peak, then 70 % of it for a while
     python benchmarks/serving.py load EXPORT               the same for an export or a run of yours
+    python benchmarks/serving.py rerank --log /dev/shm     /v1/rerank with a critic, 500 candidates: one client, then
+                                                           many; a log in memory leaves out the flush of the disk
 
 Times of one call each, in turns, so that a busy machine slows both alike; ratios are of medians, by the clock and by
 CPU time. The latter counts all threads: compare it with one thread each (OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1).
@@ -22,7 +24,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -115,26 +118,65 @@ def load(run: Path | None, seconds: float, clients: int, items: int) -> None:
         if run is None:
             run = Path(folder) / "export"
             untrained(items, run)
-        command = [sys.executable, "-m", "localpolicy", "serve", str(run), "--log", f"{folder}/log.db", "--port", "0"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        addresses = (re.search(r"http://127\.0\.0\.1:(\d+)", line) for line in process.stderr)
-        port = int(next(address for address in addresses if address)[1])
-        try:
+        with served(run, Path(folder) / "log.db") as (process, port):
             known = _known_items(port)
-            _phase(port, clients, 2.0, rate=None, known=known)  # imports and caches
+            rng = np.random.default_rng(0)
+            asked = [
+                _question("recommend", {"history": [known[one] for one in rng.integers(0, len(known), 10)], "k": 10})
+                for _ in range(500)
+            ]
+            _phase(port, clients, 2.0, rate=None, questions=asked)  # imports and caches
             spent = _cpu(process.pid)
-            peak = _phase(port, clients, min(20.0, seconds), rate=None, known=known)
+            peak = _phase(port, clients, min(20.0, seconds), rate=None, questions=asked)
             print(
                 f"peak      {_said(peak)}, {1000 * (_cpu(process.pid) - spent) / len(peak['times']):.2f} ms of CPU each"
             )
             before = _memory(process.pid)
-            steady = _phase(port, clients, seconds, rate=0.7 * len(peak["times"]) / peak["seconds"], known=known)
+            steady = _phase(port, clients, seconds, rate=0.7 * len(peak["times"]) / peak["seconds"], questions=asked)
             print(f"70 %      {_said(steady)}")
             print(f"memory    {before:.0f} MiB before, {_memory(process.pid):.0f} MiB after")
-        finally:
-            process.terminate()
-            process.wait()
+
+
+def rerank(seconds: float, clients: int, log: Path | None, candidates: int = 500) -> None:
+    from localpolicy.ranker.improve import improve
+    from localpolicy.simulation.foreign_ranker import ForeignRanker
+
+    world, rng = ForeignRanker(seed=1), np.random.default_rng(1)
+    requests = world.requests(3000, rng)
+    lists = world.lists(requests, rng)
+    tables = world.tables(requests, lists, world.clicks(requests, lists, rng))
+    asked = []
+    for _ in range(50):
+        item = rng.choice(world.config.items, candidates, replace=False)
+        asked.append(_question("rerank", {
+            "k": 10, "person": f"p{rng.integers(1000)}", "context": {"weekend": "yes", "thrift": 0.3, "keen": -1.0},
+            "candidates": [{"item": f"i{one}", "score": float(rng.normal()), "price": float(world.price[one]),
+                            "new": bool(world.new[one]), "category": f"c{world.category[one]}"} for one in item],
+        }))  # fmt: skip
+    with tempfile.TemporaryDirectory(dir=log) as folder:
+        result = improve(*tables, items=world.items(), out=Path(folder) / "layer", critics=("logistic",))
+        print(f"layer     β = {result.beta:.3g}; a body holds {np.mean([len(one) for one in asked]) / 1000:.0f} kB")
+        for workers in (1, 2):
+            with served(result.folder, Path(folder) / f"log{workers}.db", "--workers", str(workers)) as (_, port):
+                while not _phase(port, 1, 2.0, rate=None, questions=asked)["times"]:
+                    pass  # workers still import
+                print(f"1 client, {workers} workers   {_said(_phase(port, 1, seconds, rate=None, questions=asked))}")
+                many = _phase(port, clients, seconds, rate=None, questions=asked)
+                print(f"{clients} clients, {workers} workers   {_said(many)}")
+
+
+@contextmanager
+def served(run: Path, log: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """A service and its port; it ends with the block."""
+    command = [sys.executable, "-m", "localpolicy", "serve", str(run), "--log", str(log), "--port", "0", *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        addresses = (re.search(r"http://127\.0\.0\.1:(\d+)", line) for line in process.stderr)
+        yield process, int(next(address for address in addresses if address)[1])
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def _memory(pid: int) -> float:
@@ -152,14 +194,12 @@ def _known_items(port: int) -> list[Any]:
     return items
 
 
-def _phase(port: int, clients: int, seconds: float, rate: float | None, known: list[Any]) -> dict[str, Any]:
-    """Ask for `seconds`, with histories of ten items: each client again at once, or together at `rate` per second.
+def _phase(port: int, clients: int, seconds: float, rate: float | None, questions: list[bytes]) -> dict[str, Any]:
+    """Ask for `seconds`: each client again at once, or together at `rate` per second.
 
     One thread and a selector, so that the clients take little of the cores that they measure. At a rate, an answer's
     time runs from when it was due, not from when a connection was free for it.
     """
-    rng = np.random.default_rng(0)
-    questions = [_question([known[one] for one in rng.integers(0, len(known), 10)]) for _ in range(500)]
     ready = selectors.DefaultSelector()
     idle = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(clients)]
     for connection in idle:
@@ -192,9 +232,9 @@ def _phase(port: int, clients: int, seconds: float, rate: float | None, known: l
     return {"times": times, "errors": errors, "seconds": time.perf_counter() - began}
 
 
-def _question(history: list[Any]) -> bytes:
-    body = json.dumps({"history": history, "k": 10}).encode()
-    head = "POST /v1/recommend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+def _question(verb: str, asked: dict[str, Any]) -> bytes:
+    body = json.dumps(asked).encode()
+    head = f"POST /v1/{verb} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
@@ -214,16 +254,19 @@ def _said(phase: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("what", choices=["lists", "export", "load"])
+    arguments.add_argument("what", choices=["lists", "export", "load", "rerank"])
     arguments.add_argument("run", nargs="?", type=Path)
     arguments.add_argument("--items", type=int, default=50_000)
     arguments.add_argument("--repeats", type=int, default=40)
     arguments.add_argument("--threads", type=int, default=2)
     arguments.add_argument("--seconds", type=float, default=300)
     arguments.add_argument("--clients", type=int, default=64)
+    arguments.add_argument("--log", type=Path, help="folder of the log of `rerank`")
     given = arguments.parse_args()
     if given.what == "load":
         load(given.run, given.seconds, given.clients, given.items)
+    elif given.what == "rerank":
+        rerank(given.seconds, given.clients, given.log)
     else:
         {"lists": lists, "export": export}[given.what](given.items, given.repeats, given.threads)
     print(f"peak memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")

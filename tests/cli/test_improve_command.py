@@ -47,7 +47,19 @@ def test_mistakes_are_told(log, tmp_path, words, says):
 
 def test_what_a_draw_would_cost_is_planned(log, tmp_path):
     words = ["explore", "plan", log / "requests.parquet", "--outcomes", log / "outcomes.parquet"]
-    done = lpi(*words, "--temperatures", "0.1,0.2", "--pins", "0", "--gain", "0.1", "--json", tmp_path / "plan.json")
+    done = lpi(
+        *words,
+        "--temperatures",
+        "0.1,0.2",
+        "--shares",
+        "1,0.2",
+        "--pins",
+        "0",
+        "--gain",
+        "0.1",
+        "--json",
+        tmp_path / "plan.json",
+    )
     assert done.returncode == 0, done.stderr
     content = json.loads((tmp_path / "plan.json").read_text())
     assert [(one["temperature"], one["share"]) for one in content["draws"]] == [

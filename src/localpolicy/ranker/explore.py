@@ -50,10 +50,10 @@ class ExploreConfig(Settings):
 
     gain: float = Field(0.05, gt=0, le=10, description="the gain to be told, as a share of what a list earns now")
     temperatures: tuple[float, ...] = Field(
-        (0.05, 0.1, 0.2, 0.3), description="τ of the draw, of scores standardised per request"
+        (0.1, 0.2, 0.3), description="τ of the draw, of scores standardised per request"
     )
     pins: tuple[int, ...] = Field((0, 1), description="places from the top that are not drawn")
-    shares: tuple[float, ...] = Field((1.0, 0.2), description="shares of the requests whose list is drawn")
+    shares: tuple[float, ...] = Field((1.0,), description="shares of the requests whose list is drawn")
     per_day: float | None = Field(None, gt=0, description="requests per day; default: from the log's times")
     reward: float | None = Field(None, gt=0, description="what a list earns on average, if the log has no answers")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the draws that are tried")
@@ -178,10 +178,10 @@ def plan(
     sample = log.taken(np.sort(rng.permutation(len(log))[:SAMPLED]))
     per_day = config.per_day or _per_day(log)
     told = ((stats.norm.ppf(1 - LEVEL) + stats.norm.ppf(POWER)) / (config.gain * rewards.mean)) ** 2
-    kappa = SIZE * config.gain**GROWTH
     draws = []
     for pinned, temperature in product(config.pins, config.temperatures):
         costs, overlap = zip(*(_costs(sample, rate, temperature, pinned, rng) for rate in rates), strict=True)
+        kappa = SIZE * config.gain**GROWTH / _drawn_reward(sample, rates[0], pinned)
         spreads = [_spread(sample, rate, temperature, pinned, kappa, rewards.square, rng) for rate in rates]
         cost, spread = _between(costs), _between(spreads)
         lists = max(math.ceil(told * spread / SHARES[-1]), FEWEST)
@@ -291,6 +291,14 @@ def _costs(
             held = np.take_along_axis(np.argsort(own, axis=1), drawn[:, : len(at)], 1) < length
             shared, places = shared + float((held & (at < length)).sum()), places + float(length.sum())
     return 1 - earned["drawn"] / earned["own"], shared / places
+
+
+def _drawn_reward(log: RequestLog, rate: Rate, pinned: int) -> float:
+    """The share of a list's reward that is earned below the pinned places: all that a layer can raise."""
+    rows = log.shown
+    place = log.place[rows] - 1
+    expected = rate.of(_scores(log)[rows], place)
+    return float(expected[place >= pinned].sum() / expected.sum())
 
 
 def _spread(

@@ -62,12 +62,18 @@ def _gain(gain: Gain, earned: float) -> str:
 
 def explore_tables(plan: ExplorePlan) -> list[Table]:
     """A row per way to draw, and what online tests of one finished candidate would need."""
-    titles = ["τ", "pinned", "requests drawn", "cost", "same items", f"lists for +{plan.gain:.0%}", "days"]
-    rows = [
-        (f"{one.temperature:g}", f"{one.pinned}", f"{one.share:.0%}", _around(one.cost, "{:.2%}"), f"{one.overlap:.0%}",
-         _around(one.lists, "{:,.0f}"), "–" if one.days is None else _around(one.days, "{:,.1f}"))
-        for one in plan.draws
-    ]  # fmt: skip
+    columns = {
+        "τ": [f"{one.temperature:g}" for one in plan.draws],
+        "pins": [f"{one.pinned}" for one in plan.draws],
+        "share": [f"{one.share:.0%}" for one in plan.draws],
+        "cost": [_around(one.cost, "{:.2%}") for one in plan.draws],
+        "overlap": [f"{one.overlap:.0%}" for one in plan.draws],
+        f"lists for +{plan.gain:.0%}": [_around(one.lists, "{:,.0f}") for one in plan.draws],
+        "days": ["–" if one.days is None else _around(one.days, "{:,.3g}") for one in plan.draws],
+    }
+    for name in ("pins", "share"):  # a terminal has room for what differs
+        if len(set(columns[name])) == 1:
+            del columns[name]
     low, high = plan.steepness
     how = f"exp({low:.2f} z), fitted to the log" if plan.fitted else f"exp({low:g} z) to exp({high:g} z)"
     note = (
@@ -76,7 +82,8 @@ def explore_tables(plan: ExplorePlan) -> list[Table]:
         f"the undrawn list in 4 of 5 logs. A plain A/B test of a finished candidate needs {plan.ab_test:,} lists, "
         f"interleaving {plan.interleaving:,} (which is better, not by how much)."
     )
-    return [Table("what drawing costs, and when it tells", tuple(titles), rows, note)]
+    rows = list(zip(*columns.values(), strict=True))
+    return [Table("what drawing costs, and when it tells", tuple(columns), rows, note)]
 
 
 def _around(value: float, form: str) -> str:

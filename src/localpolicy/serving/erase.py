@@ -30,7 +30,8 @@ from localpolicy.errors import DataError
 from localpolicy.runtime.files import read_json, sha256, whole_file, write_json
 from localpolicy.runtime.folders import only_writer
 from localpolicy.serving.database import Database
-from localpolicy.serving.log import INSERT_ERASED, dumps, erased_name
+from localpolicy.serving.filters import dumps
+from localpolicy.serving.log import INSERT_ERASED, erased_name
 from localpolicy.serving.records import new_id, now
 
 LOG = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 Id = int | str
+dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 RERANK = "rerank"  # in the content of a list of `/v1/rerank`: what its law was made of
 
 
@@ -48,11 +49,14 @@ class Filter:
         return cls(tuple(content["exclude"]), candidates, content["seen"], content.get("last", 0))
 
     @cached_property
+    def text(self) -> str:
+        """The content as JSON."""
+        return dumps(self.content())
+
+    @cached_property
     def digest(self) -> str:
         """16 hex digits; empty where nothing is filtered. Of 20,000 ids it takes 10 ms."""
-        if self == Filter():
-            return ""
-        return hashlib.sha256(json.dumps(self.content()).encode()).hexdigest()[:16]
+        return "" if self == Filter() else hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def forbidden(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray:
         """Indices that are excluded, sorted; items the catalogue lacks cannot be shown anyway."""

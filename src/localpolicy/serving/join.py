@@ -14,8 +14,8 @@ from localpolicy.data.rewards import DEFAULT, RewardMap
 from localpolicy.errors import DataError
 from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.serving.database import Database
-from localpolicy.serving.filters import Filter
-from localpolicy.serving.log import SEEN, dumps
+from localpolicy.serving.filters import Filter, dumps
+from localpolicy.serving.log import SEEN
 from localpolicy.serving.records import time_of
 from localpolicy.settings import Settings
 

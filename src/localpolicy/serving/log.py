@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from localpolicy.errors import LocalPolicyError
 from localpolicy.runtime.full_disk import has_no_room
 from localpolicy.serving.database import Database
+from localpolicy.serving.filters import dumps
 from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
 
 STUCK = 30.0  # seconds after which a transaction is given up: nothing may wait behind a server that hangs
@@ -70,9 +71,6 @@ class Unknown(LocalPolicyError):
     """Nobody made such a request here."""
 
 
-dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # without spaces
-
-
 def write(database: Database, record: Record) -> bool:
     """Write one record within a transaction; whether it was new."""
     if isinstance(record, Request):
@@ -105,7 +103,7 @@ def write_requests(database: Database, records: Sequence[Request]) -> None:
     values = []
     for record in records:
         if digest := record.item_filter.digest:
-            database.execute(INSERT_FILTER, (digest, dumps(record.item_filter.content())))
+            database.execute(INSERT_FILTER, (digest, record.item_filter.text))
         values.append((
             record.id, record.time, record.person, dumps(record.history), dumps(record.items),
             dumps(record.propensities), record.policy, record.beta, record.mode, record.floor,

@@ -11,6 +11,7 @@ import json
 import math
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, StrictBool
@@ -20,7 +21,7 @@ from localpolicy.ranker.layer import Layer, as_columns
 from localpolicy.ranker.layer import Reranked as Made
 from localpolicy.ranker.rules import Rules
 from localpolicy.serving.answering import Service
-from localpolicy.serving.filters import RERANK, Filter
+from localpolicy.serving.filters import RERANK, Filter, dumps
 from localpolicy.serving.layers import Layers
 from localpolicy.serving.log import Unknown
 from localpolicy.serving.records import Request, is_made_with, new_id, now, time_of
@@ -118,9 +119,15 @@ class OfRequest(Filter):
 
     about: str = ""  # JSON
 
+    @cached_property
+    def text(self) -> str:
+        """The content as JSON, of which `about` is nearly all: it is not parsed and written again."""
+        return f'{dumps(super().content())[:-1]},"{RERANK}":{self.about}}}'
+
     def content(self) -> dict[str, Any]:
         """For the log."""
-        return {**super().content(), RERANK: json.loads(self.about)}
+        found: dict[str, Any] = json.loads(self.text)
+        return found
 
 
 class LayerService(Service):
@@ -219,4 +226,4 @@ def _content(asked: Rerank, made: Made, columns: dict[str, Any], rules: Rules, r
         "context": asked.context, "rules": rules.model_dump(mode="json", exclude_defaults=True), "resting": resting,
         "would_show": record.get("would_show"),
     }  # fmt: skip
-    return OfRequest(about=json.dumps(about, allow_nan=False))
+    return OfRequest(about=dumps(about))

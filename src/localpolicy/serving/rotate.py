@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
+from localpolicy.serving.filters import dumps
 from localpolicy.serving.join import FATES, USED, JoinConfig, Joined, Worth
-from localpolicy.serving.log import dumps
 from localpolicy.serving.records import now
 from localpolicy.serving.units import keep_evidence
 
