@@ -26,7 +26,7 @@ AS_IMPORTED = {name: (list(logging.getLogger(name).handlers), logging.getLogger(
 
 # Files that take long, the longest first. Last, one of them would keep a single process at work while others wait.
 LONG = (
-    "test_ranks.py", "test_kills.py", "test_documents.py", "test_spark.py", "test_notebooks.py", "test_two_weeks.py",
+    "test_ranks.py", "test_kills.py", "test_documents.py", "test_spark.py", "test_notebooks.py", "test_month.py",
     "test_sweeps.py", "test_live.py", "test_rotation.py", "test_fuzz.py", "test_closed.py", "test_jobs.py",
     "test_daily.py", "test_http.py", "test_loop_rounds.py", "test_go.py",
 )  # fmt: skip

@@ -35,6 +35,7 @@ TRAINING = f"--objective mle --epochs 2 --device cpu {' '.join(f'--set {one}' fo
 # Who is in which arm differs from run to run: no alarm may come by chance, and no proof stay away.
 CAUTION = "--set alpha=0.001 --margin 0.5"
 ROLLOUT = f"--stages 50,100 --units 60 --people 20 --places 3 --set lists=20 {CAUTION}"
+LINES = ["data:", "items:", "training:", "judgement:", "next:"]
 RULES = "{min_sequences: 10, baselines: false}"  # a small shop, whose rule of thumb item-kNN knows as well
 CLIENT = """#!{python} -SE
 import json, socket, sys
@@ -79,8 +80,8 @@ def lpi_beside(tmp_path, monkeypatch):
 
     def run(*words: object, script: Path = SCRIPT, gate: int | None = None) -> subprocess.CompletedProcess[str]:
         script = subprocess.Popen(
-            ["sh", str(script), *map(str, words)], env=environment, text=True, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            ["sh", str(script), *map(str, words)], env=environment, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         while script.poll() is None:
             try:
@@ -117,6 +118,8 @@ def test_seven_days(lpi_beside, tmp_path):
         before = Path("deployed").resolve()
         done = lpi_beside(day, f"{day}.csv")
         assert done.returncode in ((0,) if number == 0 else (3, 4, 7)), done.stderr
+        assert [line.split()[1] for line in done.stdout.splitlines()] == LINES and not done.stderr
+        assert f"{30 + 2 * number}, {30 if number == 0 else 2} of them new" in done.stdout
         after = Path("deployed").resolve()
         assert after == (Path("runs", day).resolve() if number == 0 else before)
         if done.returncode == 7:
@@ -134,6 +137,7 @@ def test_seven_days(lpi_beside, tmp_path):
         if number == 0:
             continue
         verdict = json.loads(Path("verdicts", f"{day}.json").read_text())
+        assert verdict["sentence"] in done.stdout and "mle in" in done.stdout
         assert {"test online": 7, "do not deploy": 3, "cannot tell": 4}[verdict["answer"]] == done.returncode
         # Both were measured on today's rows; what the deployed run does not know is counted, in words.
         older = Run(before)
@@ -189,16 +193,17 @@ def test_the_round_ends_in_production(lpi_beside, tmp_path):
     export("deployed", out=f"exports/{DAYS[0]}")
     shutil.copytree(f"exports/{DAYS[0]}", "served")
     steps = [
-        ({"": 0.4, "current": 0.3, "candidate": 0.8}, [0, 0]),
-        ({"": 0.4, "current": 0.4, "candidate": 0.0}, [3, 3]),
+        ({"": 0.4, "current": 0.3, "candidate": 0.8}, 7, [0, 0]),  # what is worth a test online gets one
+        ({"": 0.4, "current": 0.4, "candidate": 0.0}, 0, [3, 3]),
     ]
     number = 1
-    for day, (chances, codes) in zip(DAYS[1:], steps, strict=False):
+    for day, (chances, answer, codes) in zip(DAYS[1:], steps, strict=False):
         before = Recommender("served").version
         visits(number, chances)
-        done = lpi_beside(day, "log.db", gate=0)
-        assert done.returncode == 0, done.stderr + Path(f"verdicts/{day}-audit.txt").read_text()
-        assert lpi_beside(day, "log.db", gate=0).returncode == 0, "run again, it changes nothing"
+        done = lpi_beside(day, "log.db", gate=answer)
+        assert done.returncode == answer, done.stderr + Path(f"verdicts/{day}-audit.txt").read_text()
+        assert f"next: a rollout of runs/{day} begins with 50 % of the people" in done.stdout
+        assert lpi_beside(day, "log.db", gate=answer).returncode == answer, "run again, it changes nothing"
         assert lpi_beside("log.db", script=FURTHER).returncode == 5, "nobody was asked yet"
         for code in codes:
             number += 1
@@ -207,7 +212,7 @@ def test_the_round_ends_in_production(lpi_beside, tmp_path):
             assert moved.returncode == code, moved.stdout + moved.stderr
             if number == 2:  # it is at 100 %, and not done
                 waits = lpi_beside(DAYS[5], "log.db", gate=0)
-                assert waits.returncode == 5 and "goes on" in waits.stderr
+                assert waits.returncode == 5 and "goes on" in waits.stdout
                 assert f"exports/{day}" in Path("rollout.json").read_text() and not Path("exports", DAYS[5]).exists()
         good = codes == [0, 0]
         assert Recommender("served").version == (Recommender(f"exports/{day}").version if good else before)

@@ -13,7 +13,7 @@ action counts in the loss or in a metric.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:  # objectives, whose settings are options of `lpi train`, are read without torch
@@ -139,6 +139,22 @@ class Batch:
     def beyond(self, gamma: float) -> Tensor | None:
         """Discounted rewards of each sequence after its history [B]; None if no sequence continues."""
         return None if self.following is None else self.following.discounted(gamma)[self.sequences]
+
+    def read_alone(self) -> tuple[Batch, Tensor | None]:
+        """The tokens whose context is read, and which of them each token shares its context with: [M].
+
+        The places of a sequence's last list share the context of its first, so nobody reads those of the others. A
+        batch of a fixed size keeps all its tokens.
+        """
+        import torch
+
+        if self.context is None or self.block is not None:
+            return self, self.context
+        last = self.column.new_zeros(self.size).scatter_reduce_(0, self.row, self.column[self.context], "amax")
+        kept = self.column <= last[self.row]
+        names = ("row", "column", "previous_item", "previous_event")
+        read = replace(self, **{name: getattr(self, name)[kept] for name in names})
+        return read, (torch.cumsum(kept, 0) - 1)[self.context]
 
     def next_token(self) -> tuple[Tensor, Tensor]:
         """For each position [N]: token of the next step, and whether there is one in the same history."""

@@ -60,7 +60,19 @@ def test_every_place_has_the_context_of_the_first(data):
         assert torch.equal(hidden[one], hidden[other])
     assert not torch.allclose(hidden[0], hidden[3]) and not torch.allclose(hidden[3], hidden[4])
     plain = network().encode(given, Layout.of(given))
-    assert torch.equal(hidden[3], plain[3]), "what was shown before, the whole list, is history to the next"
+    assert torch.allclose(hidden[3], plain[3], atol=1e-6), "what was shown before, the whole list, is history"
+
+
+def test_tokens_after_the_last_context_are_not_encoded(data):
+    given = batch(data)
+    read, context = given.read_alone()
+    assert read.row.tolist() == [0, 0, 0, 0, 0, 1] and read.column.tolist() == [0, 1, 2, 3, 4, 0]
+    assert context.tolist() == [0, 0, 0, 3, 4, 4, 5, 5]
+    made = network()
+    whole = made.encode(given, Layout.of(given))[given.context]
+    assert torch.allclose(made.hidden(given), whole, atol=1e-6)
+    fixed = replace(given, block=(2, 6))
+    assert fixed.read_alone()[0] is fixed, "a captured step has one size"
 
 
 def test_after_a_list_comes_the_next_list(data):

@@ -89,7 +89,7 @@ def test_the_manifest_and_the_first_line_say_what_was_chosen_and_why(small, tmp_
     assert run.config.train.batch_size == 4 and run.config.auto == run.manifest["auto"]
 
 
-def test_a_warm_start_inherits_what_a_grown_log_would_choose_otherwise(tmp_path):
+def test_a_warm_start_inherits_the_network_and_trains_it_as_the_log_asks(tmp_path):
     settings = {"epochs": 1, "learning_rate": 0.01}
     older = train(
         write_log(tmp_path / "a", sequences=100), "mle", out=tmp_path / "older", width=8, blocks=1, **settings
@@ -98,13 +98,15 @@ def test_a_warm_start_inherits_what_a_grown_log_would_choose_otherwise(tmp_path)
     fresh, config = resolve(config_of("mle"), grown), resolve(config_of("mle", warm_start=str(older.folder)), grown)
     assert (fresh.train.batch_size, fresh.data.length, fresh.model.width) == (8, 9, 128)
     assert fresh.model.event_embeddings and config.model.event_embeddings, "what came of past actions is new here"
-    assert (config.train.batch_size, config.data.length, config.model.width) == (4, 5, 8)
-    assert sentence(config, grown) == (
-        "settings of the run it starts from: batches of 4, up to 1 epochs, patience 12, windows of 5, width 8, "
-        "1 block, dropout 0.25, weight decay 1"
-    )
+    assert (config.train.batch_size, config.train.epochs, config.model.width) == (8, 200, 8)
+    assert config.data.length == 9, "windows may grow: none of its contexts is cut off"
+    assert sentence(config, grown).endswith("; settings of the run it starts from: width 8, 1 block")
+    shorter = resolve(config_of("mle", warm_start=str(older.folder)), write_log(tmp_path / "c", sequences=60, length=3))
+    assert shorter.data.length == 5, "and never shrink"
+    given = resolve(config_of("lpi_cb", logging=str(older.folder)), grown)
+    assert (given.data.length, given.train.batch_size) == (5, 8), "towers of one policy have the same windows"
     given = resolve(config_of("mle", warm_start=str(older.folder), width=8, epochs=3), grown)
-    assert "width" not in sentence(given, grown) and "log" not in sentence(given, grown)
+    assert "width" not in sentence(given, grown) and "up to" not in sentence(given, grown)
 
 
 def test_single_actions_are_evaluated_without_a_history(tmp_path):

@@ -15,25 +15,26 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.training.choice import ENOUGH, MULTIPLES, BetaCandidate, _best, choose, judged_rows
 from localpolicy.training.held_out import read_held_out
-from localpolicy.training.train import train
+from localpolicy.training.train import improving_objective, train
 
 BAIT, DOOR, GOAL, STEPS = 0, 1, 2, 5
 # Four items: bait pays .3 at once; the door pays nothing and leads to where everything pays .9; then all begins anew.
 MU = np.array([0.6, 0.05, 0.15, 0.2])
 
 
-def write_doors(path, *, visits=1500, seed=0) -> Prepared:
-    """An impression log with exact propensities, in which what pays comes a step later."""
+def write_doors(path, *, visits=1500, seed=0, opens=True, stated=True, steps=STEPS) -> Prepared:
+    """An impression log with exact propensities, in which what pays comes a step after the door."""
     rng = np.random.default_rng(seed)
     options = {"kind": "impressions", "events": ["context", "none", "click"], "rewards": {"none": 0, "click": 1}}
-    with writing(path, optional=("propensity",), **options) as store:
+    with writing(path, optional=("propensity",) if stated else (), **options) as store:
         for split, count in (("train", visits), ("validation", visits // 3), ("test", visits // 3)):
-            item = np.c_[np.full(count, GOAL), rng.choice(4, p=MU, size=(count, STEPS))]
-            pay = np.where(item[:, :-1] == DOOR, 0.9, np.where(item[:, 1:] == BAIT, 0.3, 0.02))
+            item = np.c_[np.full(count, GOAL), rng.choice(4, p=MU, size=(count, steps))]
+            pay = np.where(opens & (item[:, :-1] == DOOR), 0.9, np.where(item[:, 1:] == BAIT, 0.3, 0.02))
             click = np.c_[np.zeros(count, int), rng.random(pay.shape) < pay]
             arrays = {"item": item, "event": np.c_[np.zeros(count, int), 1 + click[:, 1:]], "reward": click,
-                      "propensity": np.where(np.arange(STEPS + 1) == 0, np.nan, MU[item])}  # fmt: skip
-            store.splits[split].append(np.full(count, STEPS + 1), {name: each.ravel() for name, each in arrays.items()})
+                      "propensity": np.where(np.arange(steps + 1) == 0, np.nan, MU[item])}  # fmt: skip
+            arrays = {name: each.ravel() for name, each in arrays.items() if stated or name != "propensity"}
+            store.splits[split].append(np.full(count, steps + 1), arrays)
         store.write_items(np.arange(4), np.ones(4, np.int64))
     return Prepared(path)
 
@@ -130,3 +131,14 @@ def test_calibration_and_beta_read_the_rows_that_the_gate_judges_by(run, doors):
     assert (
         len(choose(policy, windows, settings.objective, doors, settings, ranks=ALONE).candidates) == len(MULTIPLES) + 1
     )
+
+
+@pytest.mark.parametrize(
+    ("log", "expected"),
+    [({}, "lpi_rl"), ({"opens": False}, "lpi_cb"), ({"stated": False}, "lpi_rl"), ({"steps": 0}, "lpi_cb")],
+    ids=["door opens", "nothing comes later", "no propensities", "one action"],
+)
+def test_the_log_decides_which_objective_improves(tmp_path, log, expected):
+    name, why = improving_objective(write_doors(tmp_path / "data", **log))
+    assert name == expected
+    assert ("does not show" in why) == (log == {"opens": False})

@@ -157,6 +157,14 @@ def test_event_embeddings_that_the_older_run_lacks_start_at_nothing(newer, tmp_p
     assert torch.equal(trainer.network.hidden(batch), older.policy().network.hidden(batch))
 
 
+def test_longer_windows_keep_the_positions_that_the_older_run_knows(older, newer):
+    trainer, _ = started(newer, older.folder, config(length=9))
+    known = older.policy().network.backbone.position
+    position = trainer.network.backbone.position
+    assert known.shape == (6, 8) and torch.equal(position[:6], known)
+    assert torch.equal(position[6:], known[-1:].expand(3, -1)), "beyond them the last one goes on"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

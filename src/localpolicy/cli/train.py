@@ -28,7 +28,10 @@ def train(
     data: Annotated[Path, typer.Argument(help="a prepared data set")],
     objective: Annotated[
         str | None,
-        typer.Option(help="the objective (docs/objectives.md lists them), or popularity, last-item, item-knn"),
+        typer.Option(
+            help="the objective (docs/objectives.md lists them), or popularity, last-item, item-knn; auto: lpi_rl if "
+            "the log shows that what is shown now changes later rewards, or cannot tell, else lpi_cb"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder of the run")] = None,
     preset: Preset = None,
@@ -58,11 +61,15 @@ def train(
     from localpolicy.runs.baselines import baseline_called
     from localpolicy.runs.config import configure, option_key
     from localpolicy.training.selection import events_left_out
+    from localpolicy.training.train import AUTO, improving_objective
     from localpolicy.training.train import train as run
 
     if objective is not None and (baseline := baseline_called(objective)):
         _fit_baseline(baseline, data, out, resume=resume, force=force)
         return
+    if objective == AUTO:
+        objective, why = improving_objective(Prepared(data))
+        LOG.info("objective %s: %s", objective, why)
     short = {"objective.name": objective, **{option_key(name): value for name, value in settings.items()}}
     configured = configure(preset=preset, file=config, changes=changes or (), short=short)
     if print_config:

@@ -187,10 +187,11 @@ class Network(nn.Module):
 
     def hidden(self, batch: Batch) -> Tensor:
         """Hidden state of every token [M, D]; the places of one list share that of the first."""
-        hidden = self.encode(batch, Layout.of(batch))
+        read, context = batch.read_alone()
+        hidden = self.encode(read, Layout.of(read))
         # The backbone keeps its precision: at these widths casts cost more than half-precision products save.
         hidden = hidden if self.reads_in is None else hidden.to(self.reads_in)
-        return hidden if batch.context is None else hidden[batch.context]
+        return hidden if context is None else hidden[context]
 
     @torch.no_grad()
     def hidden_without_dropout(self, batch: Batch) -> Tensor:

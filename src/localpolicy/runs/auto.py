@@ -9,8 +9,10 @@ Rules   in a sparse log (few events an item) dropout and weight decay are strong
         with more events it weighs less (as one over the root of their number), and since it acts at every step, it is
         spread over the steps if an epoch has many.
 
-They are resolved once. A run that starts from another (a warm start, a given logging policy) inherits the other's: a
-threshold that a growing log crosses overnight changes no network that is in use.
+They are resolved once. A run that starts from another (a warm start, a given logging policy) inherits the shape of its
+network: a threshold that a growing log crosses overnight changes no network that is in use. The windows of a warm start
+alone may grow: those of a first run on short visits would cut off the contexts that a log of lists has. How it is
+trained follows the log of today: batches of 4, right for a first day of 200 sequences, are 6,250 steps of 25,000 lists.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ WIDTH, LONG = 128, 50  # actions of a mean sequence that are worth a second bloc
 SPARSE, DENSE = 30, 300  # events per item between which regularisation falls from its most to its least
 DROPOUT, DECAY = (0.25, 0.1), (1.0, 0.0)  # at its most, at its least
 DECAY_STEPS, DECAY_EVENTS = 400, 150_000  # of an epoch, beyond which decay is weaker
+SHAPE = (("data", "length"), ("model", "width"), ("model", "blocks"))  # weights depend on these
 INHERITED = "as the run it starts from"
 
 
@@ -52,14 +55,16 @@ def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None,
     if not asked:
         return config
     known = older or {}
+    grows = config.train.warm_start is not None and config.objective.reads().logging == "head" and not resumed
     groups = {group: getattr(config, group) for group in ("data", "model", "train")}
     reasons: dict[str, str] = {}
     for group, name in RULES:  # in their order: some rest on those before
         if (group, name) not in asked:
             continue
-        # What the item table tells is asked anew: columns may have come, and no weight's shape depends on it.
-        if known.get(group, {}).get(name, AUTO) != AUTO and (resumed or name != "features"):
+        if known.get(group, {}).get(name, AUTO) != AUTO and (resumed or (group, name) in SHAPE):
             value, why = known[group][name], INHERITED if known[group][name] != [] else ""
+            if name == "length" and grows and (needed := _length(data, groups))[0] > value:
+                value, why = needed
         else:
             value, why = RULES[group, name](data, groups)
         groups[group] = groups[group].model_copy(update={name: value})

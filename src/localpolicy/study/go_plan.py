@@ -32,6 +32,7 @@ from localpolicy.runtime.processes import cores
 from localpolicy.study.measured import REFERENCE_SEEDS
 from localpolicy.study.speed import speed_of
 from localpolicy.training.setup import resolve
+from localpolicy.training.train import improving_objective
 
 LOG = logging.getLogger(__name__)
 FEWEST_EPOCHS, ENOUGH_EPOCHS = 3, 40  # of a run: fewer teach little; most runs have found their best by then
@@ -123,7 +124,7 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     """The settings that fit the log, and as many epochs as fit the time on this machine."""
     alone = int(np.diff(data["train"].offsets).max()) == 1  # each decision by itself
     question = question_of(data)
-    improve = None if question.kind == "nothing" else "lpi_cb" if alone or question.kind == "liking" else "lpi_rl"
+    improve = None if question.kind == "nothing" else improving_objective(data)[0]
     notes = [] if improve else [f"{question.why}: models are ranked, and nothing is decided"]
     # Half of the validation split chooses epochs, the other half β of the improvement.
     train = {"seed": seed, "device": device, "min_history": 0 if alone else 1, "choose_on": "half"}

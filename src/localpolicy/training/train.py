@@ -8,11 +8,14 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from localpolicy import plugins
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, LocalPolicyError, RunError
+from localpolicy.measure.later import later_in
+from localpolicy.measure.metrics import question_of
 from localpolicy.model.backbones import remember
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.auto import sentence
@@ -26,9 +29,10 @@ from localpolicy.training.checks import check_estimator, check_features, check_h
 from localpolicy.training.fitting import Fitting
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
-from localpolicy.training.setup import resolve
+from localpolicy.training.setup import resolve, states_propensities
 
 LOG = logging.getLogger(__name__)
+AUTO = "auto"  # names the objective that the log decides
 
 
 def train(
@@ -51,9 +55,13 @@ def train(
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
     built as ours are. The log gets one line per epoch.
 
-    The simple baselines (popularity, last-item, item-knn) are fitted by their names, and are runs like the others.
+    The simple baselines (popularity, last-item, item-knn) are fitted by their names, and are runs like the others;
+    `auto` is `lpi_cb` or `lpi_rl`, by the log (see `improving_objective`).
     """
     data = data if isinstance(data, Prepared) else Prepared(data)
+    if objective == AUTO:
+        objective, why = improving_objective(data)
+        LOG.info("objective %s: %s", objective, why)
     if isinstance(objective, str) and (baseline := baseline_called(objective)):
         return _fitted(baseline, data, out, resume=resume, force=force, settings=settings)
     if isinstance(backbone, type | str):
@@ -68,6 +76,25 @@ def train(
         out = new_folder(f"{config.objective.name.rpartition(':')[2]}{dial}-seed={config.train.seed}")
     run = Run(out)
     return training(data, run, config, resume=resume, resume_older=resume_older, force=force, backbone=backbone)
+
+
+def improving_objective(data: Prepared) -> tuple[str, str]:
+    """Return the objective that improves the policy of this log, and the reason.
+
+    That is `lpi_rl` if what is shown now may change what is earned later, and `lpi_cb` if each sequence is one action,
+    if people chose what they judged, or if the log's propensities show no later effect. The gate asks by the same test
+    whether the return decides. If nothing comes later, returns only add the noise of later rewards, and β is chosen by
+    them: the policy then stays at μ̂ on logs that tell a gain in the next reward.
+    """
+    if int(np.diff(data["train"].offsets).max()) == 1:
+        return "lpi_cb", "each sequence is one action"
+    if question_of(data).kind == "liking":
+        return "lpi_cb", "people chose what they judged, so a judgement says nothing of the next one"
+    if not states_propensities(data):
+        return "lpi_rl", "without propensities the log cannot rule out that what is shown now changes later rewards"
+    later = later_in(data)
+    name, shown = ("lpi_rl", "shows") if later.matters else ("lpi_cb", "does not show")
+    return name, f"the log {shown} that what is shown now changes what is earned later (t {later.t:.1f})"
 
 
 def _fitted(

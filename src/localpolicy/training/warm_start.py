@@ -13,7 +13,8 @@ A new item starts as the mean item:
   known item loses more than a factor 1 + NEWCOMERS, KL(old‖new) <= log(1 + NEWCOMERS), and yet no new item has
   probability 0, so the first time it is taken its gradient is as strong as any.
 
-Heads that the older run lacks start as in a new run, and so do events it never saw; the optimiser starts anew.
+Windows may be longer than the older run's: positions that it never saw start as its last one. Heads that it lacks start
+as in a new run, and so do events it never saw; the optimiser starts anew.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from localpolicy.runtime.files import read_json
 
 LOG = logging.getLogger(__name__)
 NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
+POSITIONS = "backbone.position"  # [T, D], where the backbone has such
 FREE = ("dropout", *OF_ITEM_TABLE)  # of the model: no weight depends on them
 
 
@@ -67,6 +69,8 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
     for name, target in network.state_dict().items():
         if name not in weights and (name.startswith(("heads.", FEATURES)) or name == "answer"):
             continue  # a head or events the older run lacks, or the embedding again where the policy head is tied
+        if name == POSITIONS and name in weights:
+            weights[name] = _of_longer_windows(weights[name], len(target))
         if name not in weights or (name.startswith("backbone.") and weights[name].shape != target.shape):
             raise RunError(f"--warm-start: {run.folder} has another backbone: its weights do not fit {name}.")
         start = weights[name].to(target)
@@ -116,6 +120,12 @@ def _by_item(start: Tensor, older_index: Tensor, *, low: str | bool) -> Tensor:
     return rows
 
 
+def _of_longer_windows(position: Tensor, length: int) -> Tensor:
+    """The rows of positions for windows of this length: beyond those of the older run, its last one."""
+    more = max(0, length - len(position))
+    return torch.cat([position, position[-1:].expand(more, -1)])
+
+
 def _by_event(target: Tensor, start: Tensor, events: list[str], older: list[str]) -> Tensor:
     """Logits by the events' names; an event the older run never saw keeps its own start."""
     rows = target.clone()
@@ -133,6 +143,8 @@ def _refuse_other_shape(network: Network, older: dict[str, Any], folder: Path) -
         return {**shape, "data.length": described["length"], "a backbone of the user's": described["own_backbone"]}
 
     there, here = named(older), named(network.describe())
+    if here["data.length"] > there["data.length"]:  # positions are counted from a window's start: those it knows stay
+        del here["data.length"]
     if not there.get("model.event_embeddings"):  # they start at zero: the network gives what the older one gives
         del here["model.event_embeddings"]
     different = [name for name in here if here[name] != there.get(name)]

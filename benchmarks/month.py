@@ -1,8 +1,10 @@
-"""Two weeks of the daily round in a world that drifts, through examples/daily.sh and examples/rollout.sh as they are.
+"""A month of the daily round in a world that drifts, through examples/daily.sh and examples/rollout.sh as they are.
 
-    python benchmarks/two_weeks.py [--days 14] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--stages 3,30,100]
+    python benchmarks/month.py [--days 30] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--stages 3,30,100]
+    python benchmarks/month.py --fresh 20 [--days 3]         so many new shops, with the script's own training settings
 
-A shop of 20 items has four kinds of visitor; what they like drifts a little every day. The first policy is learnt from
+A shop of 20 items has four kinds of visitor; what they like drifts a little every day, and every fifth day two items
+are new (`--new`): the script learns of them from a table of items. The first policy is learnt from
 what people did (a CSV file). From then on the days are alike: visitors come in three parts of the day and get lists of
 three by the very routes that the service takes; between the parts rollout.sh judges; at night daily.sh rotates the log,
 audits it, appends it (a window of days), trains from what is deployed, asks the gate, exports, and plans a rollout.
@@ -30,6 +32,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, closing, contextmanager
 from dataclasses import replace
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +42,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 DAILY, FURTHER = (ROOT / "examples" / name for name in ("daily.sh", "rollout.sh"))
 ITEMS, KINDS, PLACES = 20, 4, 3
+MOST_ITEMS, FLOOR = 200, 0.02  # the share of a request's probability that is spread evenly: so new items are shown
 BUYS = 0.5  # of those who answer: the others look
 REWARDS = "buy=1.0,view=0.2"
 MEAN_REWARD = BUYS * 1.0 + (1 - BUYS) * 0.2  # of an answer
@@ -46,6 +50,7 @@ START, HOUR = 1_790_035_200_000, 3_600_000  # a midnight
 PARTS = ((6.0, 9.0, 11.2), (12.0, 14.0, 16.2), (17.0, 20.0, 22.2))  # hours: visitors from, to, then a judgement
 NIGHT, MORNING = 27.5, 30.5  # when daily.sh runs; when answers that were held up arrive
 HELD_UP = 0.1  # of the evening's answers
+NEW_EVERY = 5  # days
 SETTINGS = ("model.width=16", "model.event_embeddings=true", "data.length=16", "train.batch_size=64",
             "train.learning_rate=0.01")  # fmt: skip
 CLIENT = """#!{python} -SE
@@ -70,20 +75,33 @@ class World:
     """What each kind of visitor likes, and how it changes."""
 
     def __init__(self, seed: int, *, drift: float) -> None:
-        self.rng, self.drift = np.random.default_rng([seed, 1]), drift
+        self.rng, self.drift, self.items = np.random.default_rng([seed, 1]), drift, ITEMS
         self.z = self.rng.standard_normal((KINDS, ITEMS))
-        self.noise = np.random.default_rng([seed, 2]).gumbel(size=(400, 1, ITEMS))  # shared by all policies and days
+        self.noise = np.random.default_rng([seed, 2]).gumbel(size=(400, 1, MOST_ITEMS))  # of all policies and days
         self.contexts = [self.history(kind, np.random.default_rng([seed, 3, kind])) for kind in range(KINDS)
                          for _ in range(5)]  # fmt: skip
 
-    def pass_day(self) -> None:
-        """z changes by a share of `drift`, and keeps its spread."""
+    def pass_day(self, *, new: int = 0) -> None:
+        """z changes by a share of `drift`, and keeps its spread; so many items are new."""
         self.z = np.sqrt(1 - self.drift**2) * self.z + self.drift * self.rng.standard_normal(self.z.shape)
+        self.z = np.concatenate([self.z, self.rng.standard_normal((KINDS, new))], axis=1)
+        self.items += new
 
     @property
     def worth(self) -> np.ndarray:
         """The chance of an answer, [KINDS, ITEMS]."""
         return np.asarray(1 / (1 + np.exp(2.0 - 1.2 * self.z)))
+
+    def write_items(self, path: Path) -> None:
+        """The table of what may be shown."""
+        path.write_text("item_id,name\n" + "".join(f"i{item},item {item}\n" for item in range(self.items)))
+
+    def share_of_new(self, policy: Any) -> float:
+        """The share of a request's first place that items get which were not there on the first day."""
+        known = [item for item in range(ITEMS, self.items) if f"i{item}" in policy.index]
+        if not known:
+            return 0.0
+        return float(self.shares(policy)[:, [policy.index[f"i{item}"] for item in known]].sum(1).mean())
 
     @property
     def best(self) -> float:
@@ -96,12 +114,21 @@ class World:
         other = [(f"i{rng.integers(KINDS, ITEMS)}", "buy" if rng.random() < 0.5 else "view")]
         return [*(other if rng.random() < 0.5 else []), (f"i{kind}", "view")]
 
-    def value(self, policy: Any) -> float:
-        """The mean reward of a list of three, drawn by a policy now."""
+    def shares(self, policy: Any) -> np.ndarray:
+        """The chance that each of the policy's items is drawn first, floor included: [C, V]."""
         items, events = ([[one[part] for one in history] for history in self.contexts] for part in (0, 1))
         logits = policy.logits(items, events).astype(np.float64)
-        column = np.array([policy.index[f"i{item}"] for item in range(ITEMS)])
-        best = np.argsort(-(logits[None][:, :, column] + self.noise), axis=2)[:, :, :PLACES]
+        share = np.exp(logits - logits.max(1, keepdims=True))
+        return np.asarray((1 - FLOOR) * share / share.sum(1, keepdims=True) + FLOOR / len(policy.index))
+
+    def value(self, policy: Any) -> float:
+        """The mean reward of a list of three, drawn by a policy now."""
+        known = [item for item in range(self.items) if f"i{item}" in policy.index]  # the others it never shows
+        column = np.array([policy.index[f"i{item}"] for item in known])
+        drawn = np.argsort(-(np.log(self.shares(policy)[None][:, :, column]) + self.noise[:, :, known]), axis=2)[
+            :, :, :PLACES
+        ]
+        best = np.array(known)[drawn]
         kind = np.repeat(np.arange(KINDS), len(self.contexts) // KINDS)
         return float(MEAN_REWARD * self.worth[kind[None, :, None], best].sum(2).mean())
 
@@ -127,6 +154,7 @@ class Shop:
         self._script(folder / "bin" / "lpi", CLIENT.format(python=sys.executable, place=str(folder / "line")))
         self.environment = {
             **os.environ, "TRAINING": training, "REWARDS": REWARDS, "DAYS": "3", "PREPARATION": "--test 0.3",
+            "ITEMS": "items.csv",
             "ROTATION": "--grace 43200",
             "ROLLOUT": f"--stages {stages} --units {4 * people} --people {people} --places {PLACES} "
             f"--set lists={people} --margin {margin}",
@@ -190,8 +218,8 @@ class Shop:
         return f"killed once {when.relative_to(self.folder)} was there"
 
     def visits(self, world: World, count: int, hours: tuple[float, float], rng: np.random.Generator, *, held_up: float,
-               day: int) -> dict[str, int]:  # fmt: skip
-        """People come, get lists by the service's own routes, and answer; lists by arm."""
+               day: int) -> tuple[dict[str, int], float]:  # fmt: skip
+        """People come, get lists by the service's own routes, and answer: lists by arm, and all that they earned."""
         from localpolicy.serving.database import Database
         from localpolicy.serving.deployment import Deployment
         from localpolicy.serving.filters import Filter
@@ -202,17 +230,18 @@ class Shop:
         worth, begin = world.worth, START + day * 24 * HOUR
         database = Database(self.folder / "log.db", create=True)
         shown: dict[str, int] = {}
+        paid = 0.0
         with database.transaction():
             for number in range(count):
                 at = begin + int((hours[0] + (hours[1] - hours[0]) * number / count) * HOUR)
                 kind, person = int(rng.integers(KINDS)), f"d{day}h{hours[0]:g}n{number}"
                 route, past = deployment.route(person), world.history(kind, rng)
                 drawn = route.recommender.recommend([[item for item, _ in past]], PLACES, seed=int(rng.integers(2**31)),
-                                                    events=[[event for _, event in past]])  # fmt: skip
+                                                    events=[[event for _, event in past]], floor=FLOOR)  # fmt: skip
                 request = Request(
                     id=new_id(at), time=at, person=person, history=past, items=drawn.items[0],
                     propensities=drawn.propensity[0].tolist(), policy=route.recommender.version, beta=None,
-                    mode="drawn", floor=0.0, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
+                    mode="drawn", floor=FLOOR, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
                     stage=route.stage, rollout=route.rollout,
                 )  # fmt: skip
                 write(database, request)
@@ -225,12 +254,13 @@ class Shop:
                             new_id(at), request.id, item, event, None, at + HOUR // 2, False, at + HOUR // 2
                         )
                         self.answers.append(answer.id)
+                        paid += {"buy": 1.0, "view": 0.2}[event]
                         if rng.random() < held_up:
                             self.late.append(replace(answer, arrived=begin + int(MORNING * HOUR)))
                         else:
                             write(database, answer)
         database.close()
-        return shown
+        return shown, paid
 
     def deliver(self) -> int:
         """The answers that were held up arrive."""
@@ -308,53 +338,56 @@ def untrained(words: list[str]) -> list[str]:
     return [*kept, "--epochs", "1", "--set", "train.learning_rate=1e-9", "--set", "train.average=0"]
 
 
-def two_weeks(
-    folder: Path, *, days: int = 14, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
-    drift: float = 0.12, epochs: int = 6, stages: str = "3,30,100", people: int | None = None, finds: float = 0.8,
-    margin: float = 0.1,
+def month(
+    folder: Path, *, days: int = 30, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
+    drift: float = 0.12, epochs: int | None = 6, stages: str = "3,30,100", people: int | None = None,
+    finds: float = 0.8, margin: float = 0.1, new: int = 2,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """Play them: one entry per day, and the accounts at the end."""
+    """Play it: one entry per day, and the accounts at the end. Without `epochs` training has no settings of ours."""
     from localpolicy.serving.export import export
     from localpolicy.serving.recommender import Recommender
 
     world = World(seed, drift=drift)
-    objective = f"--objective lpi_cb --device cpu --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
+    small = "" if epochs is None else f" --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
     people = people or max(5, visits // 20)
-    shop = Shop(folder, training=objective, stages=stages, people=people, margin=margin)
-    name = [f"2026-09-{22 + day:02d}" if day < 9 else f"2026-10-{day - 8:02d}" for day in range(days + 1)]
+    training = f"--objective auto --device cpu{small}"
+    shop = Shop(folder, training=training, stages=stages, people=people, margin=margin)
+    name = [str(date(2026, 9, 22) + timedelta(days=day)) for day in range(days + 1)]
     organic(world, folder / "first.csv", name[0], sessions=2 * visits, seed=seed, finds=finds)
-    shop.environment["TRAINING"] = objective.replace("lpi_cb", "mle")
     with closing(shop.line), chdir(folder), clock_of(shop):
+        world.write_items(folder / "items.csv")
         first = shop.play(DAILY, name[0], "first.csv")
         if first.code:
             raise RuntimeError(first.told)
-        shop.environment["TRAINING"] = objective
         export(folder / "deployed", out=folder / "exports" / name[0])
         shutil.copytree(folder / "exports" / name[0], folder / "served")
         for day in range(1, days + 1):
             began = time.perf_counter()
             entry: dict[str, Any] = {"day": day, "served": name.index((folder / "deployed").resolve().name)}
-            world.pass_day()
+            world.pass_day(new=new if day % NEW_EVERY == 0 else 0)
+            world.write_items(folder / "items.csv")
             rng = np.random.default_rng([seed, 5, day])
             entry |= {"best": world.best, "first": world.value(Recommender(folder / "exports" / name[0]))}
             entry["morning"] = world.value(Recommender(folder / "served"))
-            earned, codes, lists = 0.0, [], 0
+            entry["of new items"] = world.share_of_new(Recommender(folder / "served"))
+            earned, ledger, codes, lists = 0.0, 0.0, [], 0
             for number, (start, stop, judged) in enumerate(PARTS):
                 evening = number == len(PARTS) - 1
                 plan = folder / "rollout.json"
                 candidate = json.loads(plan.read_text())["candidate"]["export"] if plan.exists() else ""
                 value = {"current": world.value(Recommender(folder / "served"))}
-                arms = shop.visits(world, visits, (start, stop), rng, held_up=HELD_UP if evening else 0.0, day=day)
-                value |= {"candidate": world.value(Recommender(Path(candidate)))} if "candidate" in arms else {}
-                earned, lists = (
-                    earned + sum(value[arm] * count for arm, count in arms.items()),
-                    lists + sum(arms.values()),
+                arms, paid = shop.visits(
+                    world, visits, (start, stop), rng, held_up=HELD_UP if evening else 0.0, day=day
                 )
+                value |= {"candidate": world.value(Recommender(Path(candidate)))} if "candidate" in arms else {}
+                earned += sum(value[arm] * count for arm, count in arms.items())
+                ledger, lists = ledger + paid, lists + sum(arms.values())
                 shop.now = START + day * 24 * HOUR + int(judged * HOUR)
                 codes.append(shop.play(FURTHER, "log.db").code)
                 if number == 0 and day > 1:
                     entry["arrived late"] = shop.deliver()
-            entry |= {"shown": earned / lists, "judged": codes, "evening": world.value(Recommender(folder / "served"))}
+            entry |= {"shown": earned / lists, "ledger": ledger / lists, "judged": codes}
+            entry["evening"] = world.value(Recommender(folder / "served"))
             shop.now = START + day * 24 * HOUR + int(NIGHT * HOUR)
             if day == killed:
                 entry["night"] = shop.play_and_kill(DAILY, name[day], "log.db", when=folder / "data" / name[day])
@@ -365,17 +398,35 @@ def two_weeks(
                 night = shop.play(DAILY, name[day], "log.db", changed=changed)
                 if night.code not in (0, 3, 4, 5):
                     raise RuntimeError(f"day {day}, exit code {night.code}:\n{night.told}")
-                entry["night"] = night.code
+                entry |= {"night": night.code, "told": night.told.splitlines()}
                 entry |= {"overruled": True} if spoilt else {}
-                if (folder / "exports" / name[day]).exists():
-                    entry["candidate"] = world.value(Recommender(folder / "exports" / name[day]))
-                verdict = folder / "verdicts" / f"{name[day]}.json"
-                if verdict.exists():
+                run, verdict = folder / "runs" / name[day], folder / "verdicts" / f"{name[day]}.json"
+                if run.exists() and verdict.exists():
+                    entry["trained in"] = json.loads((run / "manifest.json").read_text())["seconds"]
                     entry["gate"] = json.loads(verdict.read_text())["answer"]
+                    export(run, out=folder / "looked-at", force=True)
+                    entry["candidate"] = world.value(Recommender(folder / "looked-at"))
             entry["seconds"] = round(time.perf_counter() - began, 1)
             yield {key: round(value, 4) if isinstance(value, float) else value for key, value in entry.items()}
         shop.deliver()
         yield {"accounts": shop.accounts()}
+
+
+def fresh(folder: Path, seed: int, *, days: int, visits: int) -> dict[str, Any]:
+    """A new shop's first days: what the round said, and what was true."""
+    played = list(month(folder, days=days, visits=visits, seed=seed, bad=None, killed=None, epochs=None, new=0))[:-1]
+    deploys = [day for day in played if day.get("gate") in ("deploy", "test online")]
+    last = played[-1]
+    return {
+        "seed": seed,
+        "gates": [day.get("gate") for day in played],
+        "first deploy": deploys[0]["day"] if deploys else None,
+        "false deploys": sum(day["candidate"] <= day["evening"] for day in deploys),
+        "true gain on the last evening": round(last["evening"] / last["first"] - 1, 4),
+        "true gain of the best": round(last["best"] / last["first"] - 1, 4),
+        "trained in": [day.get("trained in") for day in played],
+        "seconds": [day["seconds"] for day in played],
+    }
 
 
 def best_falls(worlds: int = 200, days: int = 14, *, drift: float) -> dict[str, float]:
@@ -428,7 +479,7 @@ def first_stages(
 def main(words: Sequence[str] | None = None) -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--days", type=int, default=14)
+    parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--visits", type=int, default=2000, help="in each of a day's three parts")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bad", type=int, default=6, help="the night that makes a bad candidate; 0: none")
@@ -436,6 +487,8 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--drift", type=float, default=0.12)
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--stages", default="3,30,100", help="of a rollout, in percent of the visitors")
+    parser.add_argument("--new", type=int, default=2, help="items that are new every fifth day")
+    parser.add_argument("--fresh", type=int, default=0, help="only: so many new shops from --seed on, a line each")
     parser.add_argument("--keep", type=Path, help="play in this folder, and leave it")
     parser.add_argument(
         "--shares", action="store_true", help="only: how often a first stage finds a bad candidate, or lets it pass"
@@ -451,12 +504,17 @@ def main(words: Sequence[str] | None = None) -> None:
                 found = first_stages(share, given.visits, worth=worth)
                 print(json.dumps({"worth": worth, "share": share, "by the first to sixth look": found}), flush=True)
         return
-    with tempfile.TemporaryDirectory(prefix="lpi-two-weeks-") as scratch:
+    for seed in range(given.seed, given.seed + given.fresh):
+        with tempfile.TemporaryDirectory(prefix="lpi-fresh-") as scratch:
+            print(json.dumps(fresh(Path(scratch), seed, days=given.days, visits=given.visits)), flush=True)
+    if given.fresh:
+        return
+    with tempfile.TemporaryDirectory(prefix="lpi-month-") as scratch:
         folder = (given.keep or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-        for entry in two_weeks(
+        for entry in month(
             folder, days=given.days, visits=given.visits, seed=given.seed, bad=given.bad or None,
-            killed=given.killed or None, drift=given.drift, epochs=given.epochs, stages=given.stages,
+            killed=given.killed or None, drift=given.drift, epochs=given.epochs, stages=given.stages, new=given.new,
         ):  # fmt: skip
             print(json.dumps(entry, ensure_ascii=False), flush=True)
 

@@ -1,6 +1,6 @@
 """Days of the daily round as a user has it: its scripts, a service's log, one bad candidate and one killed night.
 
-benchmarks/two_weeks.py plays the whole two weeks (docs/results/daily.md); this is four days of it, with fewer people.
+benchmarks/month.py plays a whole month (docs/results/daily.md); this is four days of it, with fewer people.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 from localpolicy.data.store import Prepared
 from localpolicy.serving.recommender import Recommender
 
-BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "two_weeks.py"
+BENCHMARK = Path(__file__).parents[1] / "benchmarks" / "month.py"
 # Visits in each part of a day: with 500 a bad candidate passes once in thirty times, by the arms that people are given.
 BAD, KILLED, DAYS, VISITS = 2, 3, 4, 1000
 
@@ -22,8 +22,8 @@ BAD, KILLED, DAYS, VISITS = 2, 3, 4, 1000
 @pytest.fixture(scope="module")
 def played(tmp_path_factory):
     folder = tmp_path_factory.mktemp("days")
-    two_weeks = runpy.run_path(str(BENCHMARK))["two_weeks"]
-    *days, last = two_weeks(  # arms differ from run to run: no good candidate may wait for its proof by chance
+    month = runpy.run_path(str(BENCHMARK))["month"]
+    *days, last = month(  # arms differ from run to run: no good candidate may wait for its proof by chance
         folder, days=DAYS, visits=VISITS, bad=BAD, killed=KILLED, epochs=4, stages="50,100", people=100, finds=3.0,
         margin=0.3,
     )  # fmt: skip
