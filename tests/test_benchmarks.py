@@ -50,6 +50,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "public.py": "reads logs that are not in the repository",
     "time_to_quality.py": "reads a log that is not in the repository",
     "sequence_models.py": "reads a log that is not in the repository",
+    "daily_default.py": "trains in many shops",
     "month.py": "played by tests/test_month.py",
     "worlds.py": "trains in forty worlds",
     **{
