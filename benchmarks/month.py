@@ -43,6 +43,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DAILY, FURTHER = (ROOT / "examples" / name for name in ("daily.sh", "rollout.sh"))
 ITEMS, KINDS, PLACES = 20, 4, 3
 MOST_ITEMS, FLOOR = 200, 0.02  # the share of a request's probability that is spread evenly: so new items are shown
+CONTEXTS, DRAWS = 40, 100  # histories of each kind, and lists for each, by which values are taken
 BUYS = 0.5  # of those who answer: the others look
 REWARDS = "buy=1.0,view=0.2"
 MEAN_REWARD = BUYS * 1.0 + (1 - BUYS) * 0.2  # of an answer
@@ -77,9 +78,9 @@ class World:
     def __init__(self, seed: int, *, drift: float) -> None:
         self.rng, self.drift, self.items = np.random.default_rng([seed, 1]), drift, ITEMS
         self.z = self.rng.standard_normal((KINDS, ITEMS))
-        self.noise = np.random.default_rng([seed, 2]).gumbel(size=(400, 1, MOST_ITEMS))  # of all policies and days
+        self.noise = np.random.default_rng([seed, 2]).gumbel(size=(DRAWS, 1, MOST_ITEMS))  # of all policies and days
         self.contexts = [self.history(kind, np.random.default_rng([seed, 3, kind])) for kind in range(KINDS)
-                         for _ in range(5)]  # fmt: skip
+                         for _ in range(CONTEXTS)]  # fmt: skip
 
     def pass_day(self, *, new: int = 0) -> None:
         """z changes by a share of `drift`, and keeps its spread; so many items are new."""
