@@ -91,7 +91,7 @@ def logits_of(policy: Any) -> Logits:
                 [(a, "view" if e == "context" else e) for a, e in zip(*each, strict=True) if e != "none"]
                 for each in zip(items, events, strict=True)
             ]
-            items, events = ([[one[at] for one in each] for each in pairs] for at in (0, 1))
+            items, events = [[a for a, _ in each] for each in pairs], [[e for _, e in each] for each in pairs]
         return np.asarray(policy.log_probabilities(items, events).double().numpy()[:, order])
 
     return logits
@@ -186,9 +186,14 @@ def crossings(seed: int, *, persons: int, **_: Any) -> dict[str, Any]:
         data = write(folder / "data", [shop.day(serving, 1, persons)])
         found: dict[str, Any] = {"seed": seed, "first": round(shop.value(serving), 4)}
         for objective in ("lpi_cb", "lpi_rl", "auto"):
-            for start, options in (("cold", {}), ("warm", {"warm_start": str(deployed.folder)})):
+            for start, weights in (("cold", None), ("warm", str(deployed.folder))):
                 run = lp.train(
-                    data, objective, out=folder / f"{objective}-{start}", seed=1000 * seed, device="cpu", **options
+                    data,
+                    objective,
+                    out=folder / f"{objective}-{start}",
+                    seed=1000 * seed,
+                    device="cpu",
+                    warm_start=weights,
                 )
                 verdict, made = lp.gate(run, against=["log"], data=data), run.manifest["improvement"]
                 found[f"{objective}, {start}"] = {
