@@ -36,6 +36,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "real_table3.py": "trains hundreds of runs on logs that are not in the repository",
     "defaults.py": "trains many runs",
     "constants.py": "trains in several worlds",
+    "far_sighted.py": "trains in several worlds",
     "features.py": "reads logs that are not in the repository",
     "figures.py": "trains in several shops",
     "first_hour.py": "trains on many logs",

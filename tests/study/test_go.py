@@ -316,6 +316,15 @@ def test_a_large_log_holds_out_what_the_minutes_allow():
     assert asked == {"validation": 1_000, "test": 1_000}
 
 
+def test_a_small_log_of_decisions_holds_out_what_the_gate_needs():
+    """Before: 308 decisions judged a β that had an effective sample of 77; 100 are needed."""
+    assert held_out(2_000, 15, decisions=3_080) == round(2_000 * 600 / 3_080)
+    assert held_out(2_000, 15, decisions=6_000) is None and held_out(2_000, 15, decisions=5_999) == 200
+    assert held_out(2_000, 15, decisions=1_000) == 400, "a fifth at most"
+    assert held_out(50, 15, decisions=100) == 10
+    assert held_out(126_168, 5, decisions=1_000) == 5_000, "the minutes come first"
+
+
 def assert_the_page_draws_what_decided(done: GoResult, folder: Path) -> None:
     """Before: the nDCG, which was not asked, under a verdict by the reward per answer."""
     worth, both, fell = (

@@ -19,7 +19,7 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.metrics import Question
 from localpolicy.model.baselines import BASELINES
 from localpolicy.runtime.files import write_text
-from localpolicy.study.go_plan import FEW, Plan, held_out
+from localpolicy.study.go_plan import FEW, TENTH, Plan, held_out
 
 LOG = logging.getLogger(__name__)
 IMPROVED = Path("runs", "improved")  # the run that is judged
@@ -52,13 +52,13 @@ class Asked:
         """The same, with settings of `prepare` that were given, and as many sequences held out as fit the time."""
         counted = {"validation", "test", "split", "session_gap"} & preparing.keys()  # then it is the user's choice
         every = self.guessed.sequences
-        most = None if counted or self.guessed.split else held_out(every, minutes)
+        most = None if counted or self.guessed.split else held_out(every, minutes, decisions=self.guessed.decisions)
         asked = replace(self, guessed=replace(self.guessed, held_out=most, preparing=preparing))
         if most is None or every <= FEW:
             return asked
+        why = "to stay within the time" if TENTH * every > most else "so that the gate has enough decisions to judge by"
         return asked.noting(
-            f"of {every:,} sequences {most:,} are held out for validation and as many for the test, not a tenth, to "
-            "stay within the time"
+            f"of {every:,} sequences {most:,} are held out for validation and as many for the test, not a tenth, {why}"
         )
 
     def estimates(self, plan: Plan) -> dict[int, Path]:

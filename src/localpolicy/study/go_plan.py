@@ -42,6 +42,9 @@ LEAST_SHARE = 0.2  # of the minutes, for training and for judging, whatever came
 HELD_OUT = 1000  # sequences a minute, for validation and for the test each; of fewer than this a tenth is taken
 TENTH = 0.1
 FEW, LEAST_HELD_OUT = 100, 3  # sequences
+# Decisions that the test should have: the gate needs an effective sample of 100, and a policy that is worth a step has
+# a fifth of the decisions. No more than a fifth of the sequences is held out for them.
+TO_JUDGE, FIFTH = 600, 0.2
 SIDE_BY_SIDE = 3.0  # minutes below which starting processes costs more than it saves
 STARTING, READ_EVENTS = 10.0, 100_000  # seconds until a log is read, and events that are prepared in one
 LADDER = (*range(1, 7), 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100, 125, 160, 200)  # epochs
@@ -203,15 +206,19 @@ def counted(number: float, what: str) -> str:
 # ---------------------------------------------------------------------- how long things take here
 
 
-def held_out(sequences: int, minutes: float) -> int | None:
-    """How many sequences validation and test get each, where a tenth is more than the minutes allow to score.
+def held_out(sequences: int, minutes: float, *, decisions: int = 0) -> int | None:
+    """Number of sequences for validation and for the test each; None: a tenth, drawn one by one.
 
-    Of few sequences a tenth is counted: at random it might be none.
+    Fewer if the minutes do not allow to score a tenth; up to a fifth if a tenth of the `decisions` with propensities
+    says too little to the gate. Of few sequences the number is fixed: a tenth at random might be none.
     """
+    share = min(FIFTH, max(TENTH, TO_JUDGE / decisions)) if decisions else TENTH
     if 0 < sequences < FEW:
-        return max(LEAST_HELD_OUT, round(TENTH * sequences))
+        return max(LEAST_HELD_OUT, round(share * sequences))
     most = math.ceil(HELD_OUT * max(minutes, 1.0))
-    return most if TENTH * sequences > most else None
+    if TENTH * sequences > most:
+        return most
+    return None if share == TENTH else min(most, round(share * sequences))
 
 
 def time_left(minutes: float, events: int) -> float:

@@ -51,6 +51,7 @@ class Guess:
     split: str | None = None  # the log's column that says which split a row is in
     meaning: tuple[str, ...] = ()  # what a sequence, an item and the reward are, in words of this log
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
+    decisions: int = 0  # about so many with propensities: rows, or lists
     preparing: Mapping[str, Any] = field(default_factory=dict)  # settings of `prepare` that the user gave beside these
 
     def settings(self) -> dict[str, Any]:
@@ -150,7 +151,7 @@ def _guessed(reading: Reading) -> Guess:
     return Guess(
         "events", ours, reading.rewards, reading.event, renamed, tuple(reading.unsure), tuple(reading.uses()),
         reading.sequences(), reading.log.distinct(reading.meant["item_id"]), reading.kind, split=reading.split,
-        meaning=meaning(reading),
+        meaning=meaning(reading), decisions=reading.decisions(),
     )  # fmt: skip
 
 

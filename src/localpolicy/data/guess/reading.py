@@ -52,6 +52,12 @@ class Reading:
         theirs = self.meant["sequence_id"]
         return self.log.count() if theirs == ROW else self.log.distinct(theirs)
 
+    def decisions(self) -> int:
+        """Rows (or lists) with propensities; 0 if the log has none."""
+        if "propensity" not in self.meant:
+            return 0
+        return self.log.distinct(self.meant["request"]) if "request" in self.meant else self.log.count()
+
     def left(self) -> list[str]:
         """Columns that have no role."""
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
