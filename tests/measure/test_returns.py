@@ -11,7 +11,7 @@ import pytest
 
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.measure.decisions import OverlapRules
+from localpolicy.measure.decisions import Decisions, OverlapRules, overlap
 from localpolicy.measure.returns import (
     NO_ITEM,
     Opinion,
@@ -236,3 +236,15 @@ def test_a_split_is_read_without_context_and_list_by_list(tmp_path):
         store.write_items(np.arange(3), np.ones(3, np.int64))
     visits = Visits.of_split(Prepared(tmp_path / "data"), "train")
     assert (visits.sequence.tolist(), visits.item.tolist(), visits.reward.tolist()) == ([0, 0, 1], [1, 0, 1], [3, 4, 8])
+
+
+def test_products_of_ratios_are_covered_by_their_number_and_single_ratios_by_their_share():
+    """Before: of two items in a row a tenth was asked, so that policies at a quarter of the decisions had one."""
+    single = np.tile([3.6, 0.2, 0.1, 0.1], 750)
+    product = np.roll(single, 1) * single + np.tile([0.0] * 14 + [12.0], 200)
+    product /= product.mean()
+    visits = Decisions(product, np.tile([0.0, 1.0], 1500), np.arange(3000))
+    rules = OverlapRules(min_effective=50, min_effective_share=0.2, max_share=0.5)
+    assert "20% are needed" in str(overlap(visits, rules).refusal)
+    found = overlap(visits, rules, single=single)
+    assert found.refusal is None and found.near == pytest.approx(1000**2 * 9 / (single**2).sum() / 3000)

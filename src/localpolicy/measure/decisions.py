@@ -211,15 +211,19 @@ def effective_sample(weight: np.ndarray) -> float:
     return float(weight.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
-def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
-    """Diagnostics of importance weights, and whether anything may be concluded from them."""
+def overlap(log: Decisions, rules: OverlapRules | None = None, *, single: np.ndarray | None = None) -> Overlap:
+    """Diagnostics of importance weights, and whether anything may be concluded from them.
+
+    `single` are the ratios of single decisions if the log's weights are products of several.
+    """
     rules = rules or OverlapRules()
     weight, what = log.whole_weight, "lists" if log.lists else "decisions"
     total = float(weight.sum())
     effective, largest = effective_sample(weight), float(weight.max())
     share = largest / total if total > 0 else 1.0
     mean, se = float(weight.mean()), clustered_se(weight, log.clusters)
-    earned, near = log.earned, effective_sample(log.one_place) / len(log.one_place)
+    single = log.one_place if single is None else single
+    earned, near = log.earned, effective_sample(single) / len(single)
     rewarded = int((earned > earned.min()).sum())
     refusal, needed = None, None
     if effective < rules.min_effective:
@@ -241,5 +245,5 @@ def overlap(log: Decisions, rules: OverlapRules | None = None) -> Overlap:
         few = f"only {rewarded}" if rewarded else "none"
         refusal = f"{few} of {len(weight):,} {what} earned anything; {rules.min_rewarded} are needed"
         needed = math.ceil(len(weight) * rules.min_rewarded / rewarded) if rewarded else None
-    unseen = float((log.one_place < 0.01).mean())
+    unseen = float((single < 0.01).mean())
     return Overlap(len(weight), effective, largest, share, mean, se, unseen, near, rewarded, refusal, needed)

@@ -283,7 +283,10 @@ def _in_a_row(
         if steps > 1 and steps >= longest:  # whole visits, which are not covered
             continue
         covered = _worse(
-            [overlap(Decisions(_of_rows(visits, each, steps), earned, visits.sequence), rules) for each in weights]
+            [
+                overlap(Decisions(_of_rows(visits, each, steps), earned, visits.sequence), rules, single=each)
+                for each in weights
+            ]
         )
         if covered.refusal is None:
             break
@@ -302,7 +305,7 @@ def _of_whole_visits(visits: Visits, weight: np.ndarray, gamma: float, rules: Ov
     """How well the log's visits cover those of a policy."""
     product = np.multiply.reduceat(weight, visits.starts)
     earned = visits.returns(gamma)[visits.starts]
-    return overlap(Decisions(product, earned, visits.sequence[visits.starts]), rules)
+    return overlap(Decisions(product, earned, visits.sequence[visits.starts]), rules, single=weight)
 
 
 def _worse(found: list[Overlap]) -> Overlap:
