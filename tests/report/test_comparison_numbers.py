@@ -18,7 +18,7 @@ from localpolicy.measure.significance import paired
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.page import policies_table
 from localpolicy.report.table import Cell
-from localpolicy.report.tables import comparison_tables
+from localpolicy.report.tables import comparison_tables, frontier_table
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
@@ -165,3 +165,20 @@ def test_a_true_gain_is_shown_with_the_interval_that_marks_it(comparison, sectio
         assert shown.sign == section.gains[name]["true gain"].sign
     own = [comparison[name].row("true gain") for name in comparison.true_gains]
     assert max(section.figure(row.policy, "true gain").high - row.high for row in own) > 0, "wider than its own"
+
+
+def test_the_frontier_is_of_the_gains_in_each_event(comparison, section):
+    assert comparison.traded == ["purchase.nDCG@20", "click.nDCG@20"] == list(section.traded)
+    found = {each.name: each for each in comparison.frontier}
+    assert found.keys() == comparison.gains.keys()
+    for name, each in found.items():
+        assert each.gains == {figure: comparison.gains[name][figure] for figure in comparison.traded}
+        worse = [tuple(test.difference for test in found[other].gains.values()) for other in each.beaten_by]
+        mine = tuple(test.difference for test in each.gains.values())
+        assert all(theirs >= mine[at] for other in worse for at, theirs in enumerate(other))
+    assert any(not each.beaten_by for each in found.values())
+    assert comparison.to_dict()["frontier"] == as_json(comparison.frontier)
+    cells = {
+        cells[0]: cells[-1] for row in frontier_table(comparison).body if (cells := [cell.plain() for cell in row])
+    }
+    assert cells == {name: f"no: {each.beaten_by[0]}" if each.beaten_by else "yes" for name, each in found.items()}

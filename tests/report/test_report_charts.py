@@ -14,6 +14,7 @@ from report_examples import bandit, crowded, row, section_of, store, three
 
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.number_text import decimals, fixed, interval_text, joined, percent, range_text
+from localpolicy.measure.significance import Paired
 from localpolicy.report.charts import OBJECTIVES, all_series, bar
 from localpolicy.report.comparison import _stages
 from localpolicy.report.contents import Contents, Interval, Section
@@ -59,6 +60,42 @@ def test_the_dial_is_drawn_in_order_of_beta() -> None:
     assert dial["encoding"]["order"]["field"] == "beta" and dial["transform"] == [{"filter": "datum.dial"}]
     found = sorted(joined_up, key=lambda one: one["beta"])
     assert [(one["x"], one["y"]) for one in found] == [points[beta] for beta in (0.1, 0.3, 1.0)]
+
+
+TRADED = ("purchase.nDCG@20", "click.nDCG@20")
+
+
+def traded(gains: dict[str, tuple[float, float]], *, beta: float | None = None) -> Section:
+    """Policies with these gains in purchases and clicks; the first two are of one objective."""
+    rows = [row(name, "lpi_cb" if place < 2 else name, beta and beta + place) for place, name in enumerate(gains)]
+    tests = {
+        name: {figure: Paired.around(Interval.of(gain, 0.01)) for figure, gain in zip(TRADED, both, strict=True)}
+        for name, both in gains.items()
+    }
+    return replace(section_of("", "", rows), gains=tests, traded=TRADED, baseline="mle")
+
+
+def test_trade_draws_gains_in_one_event_over_those_in_another() -> None:
+    gains = {"mild": (0.02, 0.0), "far": (0.04, -0.03), "sac": (0.01, 0.01)}
+    section = traded(gains, beta=0.5)
+    chart = dots.trade(section, drawn(section), "t")
+    points = chart.spec["datasets"]["points"]
+    assert {point["policy"]: (point["y"], point["x"]) for point in points} == gains
+    for point, tests in zip(points, section.gains.values(), strict=True):
+        purchase, click = (tests[figure] for figure in TRADED)
+        assert (point["y_low"], point["y_high"]) == (purchase.low, purchase.high)
+        assert (point["x_low"], point["x_high"]) == (click.low, click.high)
+    assert [point["policy"] for point in points if point["dial"]] == ["mild", "far"], "one objective, two values of β"
+    assert chart.heading == "purchase.nDCG@20 against click.nDCG@20" and "Gains over mle" in chart.caption
+
+
+def test_trade_needs_two_events_and_two_policies() -> None:
+    section = traded({"mild": (0.02, 0.0), "far": (0.04, -0.03)})
+    assert dots.trade(section, drawn(section), "t") is not None
+    assert "dials" not in [each["name"] for each in dots.trade(section, drawn(section), "t").spec["layer"]]
+    one = replace(section, gains={"mild": section.gains["mild"]})
+    for lacking in (one, replace(section, traded=()), replace(section, traded=TRADED[:1])):
+        assert dots.trade(lacking, drawn(lacking), "t") is None
 
 
 @pytest.mark.parametrize(("betas", "joined_up"), [((0.3, 0.3), False), ((0.3, None), False), ((0.3, 1.0), True)])

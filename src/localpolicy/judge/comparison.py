@@ -29,6 +29,7 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, sequences_of
 from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
+from localpolicy.measure.frontier import Exchange, exchanged
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import (
     Bucket,
@@ -271,6 +272,20 @@ class Comparison(Result):
         }
         return {name: gains for name, gains in found.items() if gains}
 
+    @property
+    def traded(self) -> list[str]:
+        """The metric that ranks policies, of each event: purchase.nDCG@20, click.nDCG@20. Empty for fewer than two."""
+        metric = self.ranked.rpartition(".")[2]
+        figures = [figure for event in self.events if (figure := f"{event}.{metric}") in self.columns]
+        return figures if len(figures) > 1 else []
+
+    @cached_property
+    def frontier(self) -> list[Exchange]:
+        """What each policy gains in one event and loses in another, over the baseline."""
+        figures = self.traded
+        known = {name: each for name, each in self.gains.items() if figures and each.keys() >= set(figures)}
+        return exchanged([(name, {figure: each[figure] for figure in figures}) for name, each in known.items()])
+
     @cached_property
     def true_gains(self) -> dict[str, Paired]:
         """By policy: its true gain over the logging policy, where a simulated world knows it; by Holm's steps too."""
@@ -395,6 +410,7 @@ class Comparison(Result):
             "floor": as_json(self.floor),
             "baseline": self.baseline,
             "gains": as_json(self.gains),
+            "frontier": as_json(self.frontier),
             "features": as_json(self.feature_gains),
             "breakdown": {event: as_json(self.breakdown(event)) for event in self.events},
             "predicts_truth": self.predicts_truth,

@@ -6,7 +6,7 @@ whoever chose the weights.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,11 +37,17 @@ def exchanges(pairs: Iterable[tuple[Valued, Valued]], figures: Sequence[str]) ->
             for name in figures
         }
     )
-    gains = [{name: tests[place, name] for name in figures} for place in range(len(every))]
-    means = [tuple(each[name].difference for name in figures) for each in gains]
+    return exchanged(
+        [(policy.name, {name: tests[place, name] for name in figures}) for place, (policy, _) in enumerate(every)]
+    )
+
+
+def exchanged(gains: Sequence[tuple[str, Mapping[str, Paired]]]) -> list[Exchange]:
+    """Return what each of these policies exchanged, from its tested gains in the same figures."""
+    means = [tuple(test.difference for test in each.values()) for _, each in gains]
     return [
-        Exchange(policy.name, each, [every[other][0].name for other in beaten_by(means, place)])
-        for place, ((policy, _), each) in enumerate(zip(every, gains, strict=True))
+        Exchange(name, dict(each), [gains[other][0] for other in beaten_by(means, place)])
+        for place, (name, each) in enumerate(gains)
     ]
 
 

@@ -99,6 +99,7 @@ def comparison_section(
         main=comparison.main,
         ranked=comparison.ranked,
         gains={names[name]: gained for name, gained in gains.items() if gained},
+        traded=comparison.traded,
         corrected={figure: comparison.comparisons(figure) for figure in tested},
         unseen_by_js=[names[name] for name in comparison.unseen_by_js],
         likeliest=[names[name] for name, pair in comparison.pairs.items() if pair.note],

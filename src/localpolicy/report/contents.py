@@ -74,7 +74,7 @@ class SampleLists:
     lists: Mapping[str, Sequence[tuple[str, float]]]  # policy -> (item, probability)
 
 
-OF_PAGES = ("segments", "moved", "checks")  # fields of a section that `to_dict` leaves out, or puts elsewhere
+OF_PAGES = ("segments", "moved", "checks", "traded")  # fields of a section that `to_dict` leaves out, or puts elsewhere
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,7 @@ class Section:
     main: str = ""  # the figure that decides, charted where no truth is known; the first column if not said
     ranked: str = ""  # the column of ranks, of which the segments are; `main` if not said
     gains: Mapping[str, Mapping[str, Paired]] = field(default_factory=dict)  # by policy and figure, over the baseline
+    traded: Sequence[str] = ()  # one metric of each event, where there are several: what is gained may be lost there
     corrected: Mapping[str, int] = field(default_factory=dict)  # by figure: for how many comparisons its gains are
     unseen_by_js: Collection[str] = ()  # policies within noise by JS that rank otherwise than the baseline
     likeliest: Sequence[str] = ()  # those whose gains are between likeliest weights, not between the figures shown

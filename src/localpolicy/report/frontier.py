@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.number_text import NOTHING, decimals, fixed, interval_text, joined, known, percent, sentences
+from localpolicy.measure.significance import Paired
 from localpolicy.report import charts
 from localpolicy.report.charts import DARK, GREY, Chart, Datum, Series, drawn, layer, shortened, words
 from localpolicy.report.contents import Section
@@ -155,6 +157,74 @@ def _layers(series: Sequence[Series], axis: str, data: dict[str, list[Datum]]) -
         marks.encode(x=x, y=y, tooltip=tips, **point),
         names.encode(x=x, y=y, text="label:N"),
     ]
+
+
+# ---------------------------------------------------------------------- one event against another
+
+
+def trade(section: Section, series: Sequence[Series], identity: str) -> Chart | None:
+    """Gains in one event against gains in another: one point per policy, one line per objective over β."""
+    across, along = (list(section.traded)[1], section.traded[0]) if len(section.traded) > 1 else ("", "")
+    shown = [each for each in series if {across, along} <= section.gains.get(each.policy.name, {}).keys()]
+    if len(shown) < 2 or not across:
+        return None
+    both = {each.policy.name: section.gains[each.policy.name] for each in shown}
+    digits = decimals([gains[figure].difference for gains in both.values() for figure in (across, along)])
+    betas = Counter(each.policy.objective for each in shown if each.policy.beta)
+    points: list[Datum] = [{
+        "policy": each.policy.name,
+        "label": shortened(each.policy.name),
+        "place": place,
+        "objective": each.policy.objective,
+        "beta": each.policy.beta,
+        "dial": bool(each.policy.beta) and betas[each.policy.objective] > 1,
+        "colour": each.colour,
+        **_gained("x", both[each.policy.name][across], digits),
+        **_gained("y", both[each.policy.name][along], digits),
+    } for place, each in enumerate(shown)]  # fmt: skip
+    data = {"points": points, "base": [{"x": 0.0, "y": 0.0, "said": section.baseline}]}
+    titles = {"x": f"gain in {section.said(across)}", "y": f"gain in {section.said(along)}"}
+
+    def axis(name: str) -> dict[str, Any]:
+        ends = [0.0, *(point[f"{name}_{end}"] for point in points for end in ("low", "high"))]
+        air = 0.08 * (max(ends) - min(ends)) or 0.01
+        return {"scale": alt.Scale(domain=[min(ends) - air, max(ends) + air], nice=False), "title": titles[name]}
+
+    x, y, (line, point) = alt.X("x:Q", **axis("x")), alt.Y("y:Q", **axis("y")), charts.looks(shown)
+    layers = [
+        layer("base_across", "base", "rule", color=DARK, strokeDash=[5, 4]).encode(y=y),
+        layer("base_along", "base", "rule", color=DARK, strokeDash=[5, 4]).encode(x=x),
+        words("base", align="left", dx=4, dy=4).encode(x=x, y=y, text="said:N"),
+    ]
+    if any(each["dial"] for each in points):
+        joins = layer("dials", "points", "line", strokeWidth=1.6, opacity=0.55).transform_filter("datum.dial")
+        colour = alt.Color("colour:N", scale=None)
+        layers.append(joins.encode(x=x, y=y, order="beta:Q", detail="objective:N", color=colour))
+    bars = layer("across", "points", "rule", opacity=0.5), layer("along", "points", "rule", opacity=0.5)
+    tips = charts.tips(policy="policy", y_text=titles["y"], x_text=titles["x"])
+    layers += [
+        bars[0].encode(x=alt.X("x_low:Q", **axis("x")), x2="x_high:Q", y=y, color=line["color"]),
+        bars[1].encode(x=x, y=alt.Y("y_low:Q", **axis("y")), y2="y_high:Q", color=line["color"]),
+        layer("points", "points", "point", aria=True, size=95, filled=True, opacity=1).encode(
+            x=x, y=y, tooltip=tips, **point
+        ),
+        layer("names", "points", "text", fontSize=12, color=DARK).encode(x=x, y=y, text="label:N"),
+    ]
+    description = f"Scatter of the {titles['y']} against the {titles['x']}, {len(points)} policies."
+    spec = drawn(layers, data, height=HEIGHT, description=description)
+    caption = (
+        f"Gains over {section.baseline}, where the dashed lines cross; bars are 95 % intervals, corrected as in the "
+        "table. Up and to the right is better in both events; a line joins the values of β of one objective."
+    )
+    heading = f"{section.said(along)} against {section.said(across)}"
+    return Chart(identity, spec, caption, heading=heading, wide=True)
+
+
+def _gained(name: str, gain: Paired, digits: int) -> Datum:
+    """A gain and its interval, on one axis."""
+    interval = Interval(gain.difference, gain.low, gain.high)
+    ends = {f"{name}_low": float(gain.low), f"{name}_high": float(gain.high)}
+    return {name: float(gain.difference), **ends, f"{name}_text": interval_text(interval, digits, signed=True)}
 
 
 # ---------------------------------------------------------------------- context by context

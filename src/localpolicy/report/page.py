@@ -95,12 +95,13 @@ def report_page(contents: Contents) -> str:
 
 def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:
     """The charts and tables of a section; what it does not have is empty."""
-    from localpolicy.report.frontier import frontier, histogram
+    from localpolicy.report.frontier import frontier, histogram, trade
     from localpolicy.report.lines import curves, round_charts, segment_charts, weights_table
 
     names = {each.policy.name: Cell(each.policy.name, value=each.policy.name, series=each) for each in series}
     charts = {
         "frontier": [chart] if (chart := frontier(section, series, f"{name}-frontier")) else [],
+        "trade": [chart] if (chart := trade(section, series, f"{name}-trade")) else [],
         "rounds": round_charts(section, series, f"{name}-rounds"),
         "curves": curves(series, f"{name}-curves"),
         "spread": [chart] if (chart := histogram(section, series, f"{name}-spread")) else [],

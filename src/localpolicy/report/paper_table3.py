@@ -12,6 +12,7 @@ from localpolicy.measure.number_text import NOTHING, fixed, interval_text
 from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.report.contents import Claim
 from localpolicy.report.table import Cell, Table, best_cell
+from localpolicy.report.tables import FRONTIER, exchange_table
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
 from localpolicy.study.paper_recipe import EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
 from localpolicy.study.paper_tables import DIALLED, EVEN, PaperTable, label_of
@@ -149,20 +150,11 @@ def claims(table: PaperTable) -> Table:
 
 def frontier(table: PaperTable) -> Table:
     """What each policy gains in purchases and loses in clicks: one number hides it."""
-    rows: list[list[str | Cell]] = [
-        [
-            each.name,
-            *(f"{_around(test)}{test.stars}" for test in each.gains.values()),
-            "yes" if not each.beaten_by else f"no: {each.beaten_by[0]}",
-        ]
-        for each in table.frontier
-    ]
     note = (
         "Test split, differences from μ̂ of the same seeds; 95 % intervals, clustered by sequence. Stars: paired "
-        "t-test. Both are Holm-corrected over the table. On the frontier: no other policy is as large in both."
+        f"t-test. Both are Holm-corrected over the table. {FRONTIER}"
     )
-    heads = ["policy", "purchase nDCG@20", "click nDCG@20", "on the frontier"]
-    return Table(f"Purchases against clicks: {table.data.name}", heads, rows, note)
+    return exchange_table(f"Purchases against clicks: {table.data.name}", table.frontier, note)
 
 
 def choices(table: PaperTable) -> Table:

@@ -11,6 +11,7 @@ from localpolicy.measure.divergence import MOST_JS, Divergence, two_digits
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.estimators import ESTIMATORS, INTERVAL
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.frontier import Exchange
 from localpolicy.measure.intervals import Bounds
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.number_text import NOTHING, corrected, fixed, interval_text, sentences
@@ -29,6 +30,7 @@ WHY_NOT = {  # a policy may lack a figure
     **dict.fromkeys(("JS", "KL"), "JS and KL need a reference other than the policy itself"),
 }
 EVERY_K = f"At k = {', '.join(dict.fromkeys(name.partition('@')[2] for name in AT_K))}"
+FRONTIER = "On the frontier: no other policy is as large in all of these figures and larger in one."
 INTERVALS = "± and [ ]: 95 % intervals, clustered by sequence."
 
 
@@ -170,6 +172,7 @@ def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: b
     """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
     tables = [comparison_table(comparison), *at_k_tables(comparison)]
     tables += [gains_table(comparison)] if gains and comparison.gains else []
+    tables += [frontier_table(comparison)] if len(comparison.frontier) > 1 else []
     tables += [features_table(comparison)] if comparison.feature_gains else []
     note = "Means over sequences; stars: the largest against the second largest, paired t-test, Holm-corrected."
     for event in comparison.events if by_count else ():
@@ -269,6 +272,26 @@ def _gain(gain: Paired | None) -> Cell:
     if gain is None:
         return Cell(NOTHING)
     return Cell(f"{gain.difference:+.4f} [{gain.low:+.4f}, {gain.high:+.4f}]", stars=gain.stars)
+
+
+def frontier_table(comparison: Comparison) -> Table:
+    """What each policy gains in one event and loses in another."""
+    note = sentences({
+        f"Gains over {comparison.baseline}, paired by position, errors clustered by sequence; 95 % intervals"
+        f"{corrected(comparison.comparisons(comparison.traded[0]))} (Holm).": True,
+        FRONTIER: True,
+    })  # fmt: skip
+    return exchange_table(" against ".join(map(comparison.said, comparison.traded)), comparison.frontier, note)
+
+
+def exchange_table(title: str, exchanges: Sequence[Exchange], note: str) -> Table:
+    """Policies by their gain in each event, and whether they are on the frontier."""
+    rows: list[list[str | Cell]] = [
+        [each.name, *map(_gain, each.gains.values()), f"no: {each.beaten_by[0]}" if each.beaten_by else "yes"]
+        for each in exchanges
+    ]
+    figures = [figure.replace(".", " ", 1) for figure in exchanges[0].gains]
+    return Table(title, ["policy", *figures, "on the frontier"], rows, note)
 
 
 def features_table(comparison: Comparison) -> Table:
