@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # In an order that has the comparison first where time is short.
-EVERY = "--only mle,sac,sqn,lpi_observed,reward_weighted,lpi_observed_td,lpi_rl,pg,ips_pg"
+EVERY = "--only mle,sac,sqn,lpi_observed,lpi_observed_dial,reward_weighted,lpi_observed_td,lpi_rl,pg,ips_pg"
 PAPER = "--only mle,reward_weighted,pg,ips_pg,sqn,sac,lpi_rl,lpi_observed"  # on the paper's network
 SHORT = "--only mle,sqn,sac,lpi_observed --rates 0.001 --lambdas 1 --betas 1.5 --seeds 3 --network ours"
 PARTS = {  # name: data ("" is --data, "2" --second, else a suffix of --data), processes, options

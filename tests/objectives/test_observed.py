@@ -112,6 +112,45 @@ def test_a_td_loss_beside_it_moves_no_optimum_of_a_table():
     close(learner.scores("q"), many.q_of(many.mu, gamma), atol=1e-6)
 
 
+# ---------------------------------------------------------------------- the power form
+
+
+def dialled(world, beta):
+    """μ^(1 - 1/β) π_0^(1/β), π_0 at the optimum of the project's own loss of the end."""
+    end = learned(world, form="affine", beta=0.0, smallest=0.0)
+    return normalised(world.mu ** (1 - 1 / beta) * end ** (1 / beta))
+
+
+@pytest.mark.parametrize("beta", [8.0, 2.0, 1.0, 0.5])
+def test_the_power_form_is_the_tilt_by_the_log_of_the_mean_reward(beta):
+    """π ∝ μ exp(log r̄/β): LPI in closed form with the advantage log r̄, whatever the noise of R."""
+    for drawn in (noisy(), shop()):
+        close(dialled(drawn, beta), normalised(drawn.mu * torch.exp(drawn.reward.log() / beta)))
+    close(dialled(noisy(), 1.0), learned(noisy(), form="affine", beta=0.0, smallest=0.0))
+
+
+def test_the_power_form_earns_more_the_further_it_goes_and_never_seeks_risk():
+    """The exponential form prefers the coin to the sure 0.6 at a small β; no β of the dial does."""
+    world, betas = noisy(), (32.0, 8.0, 4.0, 2.0, 1.0, 0.5, 0.25, 0.125)
+    values = [float(world.J(pi, 0.0)) for pi in (world.mu, *(dialled(world, beta) for beta in betas))]
+    assert all(nearer < further for nearer, further in pairwise(values))
+    ratio = [float(dialled(world, beta)[0, 1] / dialled(world, beta)[0, 0]) for beta in betas]
+    odds = float(world.mu[0, 1] / world.mu[0, 0])
+    close(torch.tensor(ratio), torch.tensor([odds * (0.6 / 0.5) ** (1 / beta) for beta in betas]), atol=1e-4)
+    risky = learned(world, form="exponential", beta=0.3)
+    assert risky[0, 1] / risky[0, 0] < odds
+
+
+def test_the_power_form_rises_in_every_context_of_random_bandits():
+    """dJ/dt = Cov_π(r, log r) >= 0, t = 1/β."""
+    for seed in range(20):
+        drawn = bandit(seed)
+        reward = drawn.r - drawn.r.min() + 0.1
+        levels = [(normalised(drawn.mu * reward**t) * reward).sum(1) for t in (0.0, 0.3, 1.0, 3.0)]
+        for nearer, further in pairwise(levels):
+            assert (further - nearer > 1e-6).all()
+
+
 # ---------------------------------------------------------------------- the exponential form, of two values
 
 

@@ -14,13 +14,13 @@ from localpolicy.report.paper_table3 import choices, findings, frontier, main_ta
 from localpolicy.study.arms import Study
 from localpolicy.study.measured import Pooled
 from localpolicy.study.paper_data import DataSet
-from localpolicy.study.paper_recipe import Recipe
+from localpolicy.study.paper_recipe import CURVES, Recipe
 from localpolicy.study.paper_tables import even_point, label_of, table3
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01", "train.patience=null")
 RECIPE = Recipe(
     mild=(0.5, 3.0), lambdas=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu", network="ours",
-    policies=("mle", "sqn", "sac", "lpi_observed"),
+    policies=("mle", "sqn", "sac", "lpi_observed", "lpi_observed_dial"),
 )  # fmt: skip
 SEEN = ("purchase.nDCG@20", "click.nDCG@20")
 
@@ -38,7 +38,7 @@ def test_it_has_a_row_and_a_grid(table):
     assert [tried.point.name for tried in row.grid] == ["beta=0.5", "beta=3"]
     assert label_of(row) in from_markdown(main_table(table).markdown(), "Table 3: shop")
     assert {seed.record["config"]["objective"]["form"] for seed in row.seeds} == {"exponential"}
-    assert len(choices(table).body) == 2 + 1 + 1 + 1, "two β, one λ each, and μ̂"
+    assert len(choices(table).body) == 2 + 2 + 1 + 1 + 1, "two β each, one λ each, and μ̂"
     json.dumps(table.to_dict(), allow_nan=False)
 
 
@@ -46,7 +46,9 @@ def test_purchases_against_clicks_has_every_beta_and_every_rival(table):
     found = {each.name: each for each in table.frontier}
     row, base = table.row("lpi_observed"), table.row("mle")
     other = next(tried for tried in row.grid if tried.point != row.point)
-    assert set(found) == {label_of(row), f"LPI, observed ({other.name.replace('beta', 'β')})", "SQN (λ=1)", "SAC (λ=1)"}
+    dial = {"LPI, observed, as a dial (β=0.5)", "LPI, observed, as a dial (β=3)"}
+    weights = {label_of(row), f"LPI, observed ({other.name.replace('beta', 'β')})"}
+    assert set(found) == {*weights, *dial, "SQN (λ=1)", "SAC (λ=1)"}
     for name in SEEN:
         whole = paired(row.values(name)[0], *base.values(name))
         assert found[label_of(row)].gains[name].difference == pytest.approx(whole.difference)
@@ -83,10 +85,11 @@ def test_the_even_point_is_the_largest_in_purchases_among_those_no_lower_in_clic
     assert even_point(grid, of_validation(0.9, 0.3)) is None
 
 
-def test_a_point_that_gives_away_no_clicks_has_a_row(table):
+@pytest.mark.parametrize("curve", list(CURVES))
+def test_a_point_that_gives_away_no_clicks_has_a_row(table, curve):
     """Unless the rule chose that point itself."""
-    row, even = table.row("lpi_observed"), table.row("lpi_observed_even")
-    kept = even_point(table.curves["lpi_observed"], table.row("sac"))
+    row, even = table.row(curve), table.row(CURVES[curve])
+    kept = even_point(table.curves[curve], table.row("sac"))
     assert (even is None) == (kept is None or kept.point == row.point)
     if even is not None:
         assert even.point == kept.point and even.seeds == kept.seeds and even in table.rows
@@ -116,5 +119,21 @@ def test_its_claim_is_more_purchases_at_no_fewer_clicks(table, purchase, click, 
     claims = [claim for claim in findings(moved(table, purchase, click)) if claim.claim.startswith("LPI, observed")]
     assert [claim.holds for claim in claims] == holds
     assert [claim.figure for claim in claims] == list(SEEN)
-    absent = replace(table, rows=[row for row in table.rows if row.key != "lpi_observed"])
+    absent = replace(table, rows=[row for row in table.rows if not row.key.startswith("lpi_observed")])
     assert not [claim for claim in findings(absent) if claim.claim.startswith("LPI, observed")]
+
+
+def test_all_points_of_the_dial_are_read_from_the_same_two_networks(table):
+    """At β = 0.5 it goes beyond the end, at β = 3 a third of the way."""
+    records = {
+        (point.point.name, seed.seed): seed.record
+        for point in table.curves["lpi_observed_dial"]
+        for seed in point.seeds
+    }
+    assert set(records) == {(name, seed) for name in ("beta=0.5", "beta=3") for seed in (0, 1)}
+    for seed in (0, 1):
+        far, near = (records[name, seed]["run"] for name in ("beta=0.5", "beta=3"))
+        assert far["stages"] == near["stages"] and set(far["stages"]) == {"logging", "end"}
+        assert far["improvement"]["beta"] == 0.5 and near["improvement"]["beta"] == 3.0
+    js = {name: records[name, 0]["validation"]["divergence"]["js"]["mean"] for name in ("beta=0.5", "beta=3")}
+    assert js["beta=0.5"] > js["beta=3"]

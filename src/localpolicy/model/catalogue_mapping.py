@@ -23,7 +23,10 @@ from localpolicy.logits import AnyHead, Head, Logits
 from localpolicy.model.deployable import Deployable, Origin
 from localpolicy.model.histories import LONGEST
 from localpolicy.model.policy import Policy
+from localpolicy.model.towers import Towers
 from localpolicy.types import START, Batch
+
+NOWHERE = 1e4  # -logit of an item that is never shown, where ∞ cannot stand
 
 
 def match_items(newer: pa.Table, older: pa.Table) -> np.ndarray:
@@ -49,8 +52,10 @@ class RemappedLoggingPolicy(Policy):
         device = policy.network.embedding.device
         self.older_index = torch.from_numpy(match_items(items, policy.items)).to(device)
         base, values = policy.network.parts()
+        ends = isinstance(policy.network, Towers) and policy.network.ends
+        absent = max(absent, -NOWHERE) if ends else absent  # the dial multiplies both logits: ∞ would become NaN
         self._base = self._extended(base, unknown=absent)
-        self._values = None if values is None else self._extended(values, unknown=0.0)
+        self._values = None if values is None else self._extended(values, unknown=absent if ends else 0.0)
 
     def _extended(self, head: AnyHead, *, unknown: float) -> Head:
         weight, bias, known = head.weight.detach(), head.bias, self.older_index >= 0

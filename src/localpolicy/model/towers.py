@@ -1,5 +1,8 @@
 """μ̂ and its critics as one network: local policy improvement in closed form, π ∝ μ̂ min(exp(s Â/β), c).
 
+A tower with a policy of its own is not a critic but the end of a dial (`lpi_observed` with `form=power`): its advantage
+is Â = log π_end - log μ̂, so that π ∝ μ̂^(1 - 1/β) π_end^(1/β).
+
 Each tower is a network of its own (item embeddings, backbone, heads), trained by its own loss alone: the policy's
 weights would otherwise ruin the critic, and the two overfit at different times. Their hidden states side by side,
 [h_μ; h_1; …; h_K], are one hidden state, in which log μ̂ and Q are both linear. So the rows of the improved policy are
@@ -65,8 +68,14 @@ class Towers(nn.Module):
 
     @property
     def critic(self) -> str:
-        """Quantity that the critics estimate: 'reward' or 'q'."""
-        return next(iter(self.towers[1].heads))
+        """Quantity that the critics estimate: 'reward' or 'q'; 'policy' of a tower that is the end of a dial."""
+        heads = self.towers[1].heads
+        return "policy" if "policy" in heads else next(iter(heads))
+
+    @property
+    def ends(self) -> bool:
+        """Whether the second tower is the end of a dial, not a critic."""
+        return self.critic == "policy"
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -105,7 +114,11 @@ class Towers(nn.Module):
             return base.replaced(torch.cat([base.weight, second], dim=1), base.bias)
         scale = self.slope if name == "tilt" else 1.0
         assert values.bias is not None
-        return base.replaced(torch.cat([first, scale * values.weight], dim=1), scale * values.bias)
+        bias = scale * values.bias
+        if self.ends and name == "tilt":
+            assert base.bias is not None
+            first, bias = -scale * base.weight, bias - scale * base.bias
+        return base.replaced(torch.cat([first, scale * values.weight], dim=1), bias)
 
     def parts(self) -> tuple[AnyHead, AnyHead]:
         """Heads of log μ̂ over h_μ, and of Q over [h_1; …; h_K]."""
@@ -130,15 +143,16 @@ class Towers(nn.Module):
         logging: str | None = None,
         parts: tuple[AnyHead, AnyHead | None] | None = None,
     ) -> Logits:
-        """log μ̂ + min(s Â/β, log c) at these hidden states, at the trained β unless one is given."""
+        """log μ̂ + min(s Â/β, log c), or (1 - 1/β) log μ̂ + log π_end/β, at the trained β unless one is given."""
         scale = self.slope / (self.beta if beta is None else beta)
         base, values = self.parts() if parts is None else parts
         assert values is not None
         base, values = base.detach(), values.detach()
         if self.cap is None:  # one linear head
             assert base.bias is not None and values.bias is not None
-            weight = torch.cat([base.weight, scale * values.weight], dim=1)
-            return base.replaced(weight, base.bias + scale * values.bias).logits(hidden)
+            rest = 1 - scale if self.ends else 1.0
+            weight = torch.cat([rest * base.weight, scale * values.weight], dim=1)
+            return base.replaced(weight, rest * base.bias + scale * values.bias).logits(hidden)
         width = base.weight.shape[1]
         rows, q = base.logits(hidden[:, :width]), values.logits(hidden[:, width:])
         baseline = (backend() if self.shard is None else sharded).mean(rows, q)

@@ -29,6 +29,9 @@ class Fitting(Protocol):
     def logging_policy(self, given: str) -> Any:
         """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
 
+    def policy(self, name: str, objective: Objective, number: int = 0) -> Any:
+        """A policy as a stage of its own: of another seed where `number` says so."""
+
     def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Any:
         """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
 

@@ -12,9 +12,17 @@ z = (R - r_min)/β, with z = 0 and so π = μ at β = ∞. It has two forms:
                a range b, J(π) >= J(μ) + β KL(π‖μ) - b²/(8β) by Hoeffding's lemma. Chidambaram et al. 2026
                (arXiv 2603.10279) weigh by exp(r/β).
 
-So the form is exponential where the log's rewards have two values, and affine elsewhere. `reward_weighted`, 𝓛_μ(π) of
-the paper's equations 4 to 6 (after Ma et al. 2019), is the affine end with r_min = 0. With `td_weight` a TD loss stands
-beside it on the backbone, as in SQN. It fine-tunes where `train.warm_start` names an `mle` run.
+A third form makes β a dial of one run:
+
+  power        π ∝ μ̂ (π_0/μ̂)^(1/β), π_0 being the affine end in a network of its own. π_0 ∝ μ r̄(x,a), with r̄ the mean
+               reward above 0, so π ∝ μ exp(log r̄/β): LPI in closed form with the advantage log r̄, and no critic. It
+               increases in r̄ at every β whatever the noise, so J(π) >= J(μ), and J rises as β falls. β = ∞ is μ̂, 1 the
+               end, less goes further.
+
+So, unless one is named, the form is exponential where the log's rewards have two values, and affine elsewhere.
+`reward_weighted`, 𝓛_μ(π) of the paper's equations 4 to 6 (after Ma et al. 2019), is the affine end with r_min = 0. With
+`td_weight` a TD loss stands beside it on the backbone, as in SQN. It fine-tunes where `train.warm_start` names an `mle`
+run.
 """
 
 from __future__ import annotations
@@ -28,7 +36,8 @@ from pydantic import Field
 from localpolicy.errors import ConfigError
 from localpolicy.objectives.critic import TDObjective
 from localpolicy.objectives.logging_policy import logging_loss
-from localpolicy.objectives.objective import Objective, weighted
+from localpolicy.objectives.mle import MLE
+from localpolicy.objectives.objective import Fitting, Objective, weighted
 from localpolicy.types import Readout, Reads, Terms
 
 if TYPE_CHECKING:
@@ -44,9 +53,10 @@ class LPIObserved(TDObjective):
         1.0, ge=0, description="β: the price of divergence; smaller moves further from the log, 0 to where the affine "
         "form ends"
     )  # fmt: skip
-    form: Literal["exponential", "affine"] | None = Field(
+    form: Literal["exponential", "affine", "power"] | None = Field(
         None, description="exp(z) or 1 + z, z = (R - r_min)/β (default: exponential where R has two values, and so "
-        "does not seek risk; affine elsewhere)"
+        "does not seek risk; affine elsewhere); or power: a dial, μ̂^(1 - 1/β) π_0^(1/β), between μ̂ and the end of the "
+        "affine form, each a network of its own"
     )  # fmt: skip
     returns: bool = Field(False, description="weigh by the return G = Σ γ^k r, not by the reward")
     smallest: float | None = Field(None, description="r_min (default: the log's)")
@@ -55,7 +65,7 @@ class LPIObserved(TDObjective):
 
     def model_post_init(self, context: object) -> None:
         """A setting that changes nothing is a mistake."""
-        if self.form == "exponential" and not self.beta:
+        if self.form in ("exponential", "power") and not self.beta:
             raise ConfigError("objective.beta: 0 is the end of the affine form. Set a larger β, or form=affine.")
         if not (self.returns or self.td_weight) and self.gamma != type(self).model_fields["gamma"].default:
             raise ConfigError("objective.gamma: only returns=true and td_weight use it. Leave it out.")
@@ -66,6 +76,8 @@ class LPIObserved(TDObjective):
             return self
         values = rewards()
         smallest = min(values) / (1 - self.gamma) if self.returns and min(values) < 0 else min(values)
+        if self.form == "power":  # a smallest reward above 0 has a weight, too
+            smallest = min(smallest, 0.0)
         two = len(values) == 2 and self.beta > 0 and not self.returns
         return self.model_copy(
             update={
@@ -73,6 +85,27 @@ class LPIObserved(TDObjective):
                 "smallest": smallest if self.smallest is None else self.smallest,
             }
         )
+
+    def fit(self, fitting: Fitting) -> Any:
+        """One network; or of the power form μ̂ and the affine end, which together are the policy at every β."""
+        if self.form != "power":
+            return fitting.network()
+        logging = fitting.policy("logging", MLE())
+        end = fitting.policy("end", self.model_copy(update={"form": "affine", "beta": 0.0}), 1)
+        return fitting.improved(self, logging, [end])
+
+    def undialled(self) -> Self | None:
+        """The power form at β = 1; None of the others, whose networks β decides."""
+        return self.model_copy(update={"beta": 1.0}) if self.form == "power" else None
+
+    @property
+    def described(self) -> str:
+        """How the policy is formed, for lists of runs."""
+        return "power form; from the logging policy to observed weights"
+
+    @property
+    def largest_factor(self) -> None:
+        """No cap of (π_0/μ̂)^(1/β)."""
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
         """The one it was trained at."""

@@ -152,10 +152,11 @@ def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> 
 def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> dict[str, StageCurve]:
     """The validations of each network of a closed form; the run counts their epochs on, here each begins at 1."""
     stages, before = {}, 0
+    # Where a critic was calibrated, the other half chose the slope and β.
+    on = HALF if "calibration" in manifest.get("improvement", {}) else VALIDATION
     for name, about in manifest.get("stages", {}).items():
         lines = [{**line, "epoch": line["epoch"] - before} for line in curve if line.get("stage") == name]
-        # The other half chooses the slope and β.
-        stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"], HALF)
+        stages[name] = StageCurve(lines, about["selected"]["epoch"], about["selected"]["by"], on)
         before += about["epochs"]
     return stages
 

@@ -14,8 +14,8 @@ from localpolicy.report.contents import Claim
 from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.report.tables import FRONTIER, exchange_table
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
-from localpolicy.study.paper_recipe import EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
-from localpolicy.study.paper_tables import DIALLED, EVEN, PaperTable, label_of
+from localpolicy.study.paper_recipe import CURVES, EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
+from localpolicy.study.paper_tables import DIALLED, PaperTable, label_of
 from localpolicy.study.settings import NO_POINT
 
 SEEN = DIALLED[:2]  # nDCG@20 of purchases and of clicks
@@ -199,7 +199,7 @@ def references_of(table: PaperTable) -> list[str]:
 
 def findings(table: PaperTable) -> list[Claim]:
     """The claims of section 4.2, in its order."""
-    observed = [key for key in (*OBSERVED, EVEN) if table.row(key) is not None]
+    observed = [key for key in (*OBSERVED, *CURVES.values()) if table.row(key) is not None]
     sides = [*ABOVE, *(((key,), RIVALS) for key in observed)]
     tests = table.differences([pair for each in sides for pair in product(*each)], SEEN)
     theirs = [_all_above(tests, *each) for each in ABOVE]

@@ -62,13 +62,14 @@ def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
     """What the closed form chose, and what its critic knows."""
     if improvement is None:
         return []
-    calibration, by = improvement["calibration"], improvement["chosen_by"]
-    rows = [
-        ("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}"),
-        ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
-        ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
-        ("advantage scale", f"{improvement['slope']:.3f}"),
-    ]
+    by = improvement["chosen_by"]
+    rows = [("β, as given" if by == "given" else f"β, chosen by {by}", f"{improvement['beta']:.4g}")]
+    if calibration := improvement.get("calibration"):
+        rows += [
+            ("the critic's calibration: slope (lower bound)", f"{calibration['slope']:.3f} ({calibration['low']:.3f})"),
+            ("what it explains within contexts, held out (R²)", f"{calibration['r2']:.4f}"),
+            ("advantage scale", f"{improvement['slope']:.3f}"),
+        ]
     if errors := improvement.get("critic_error"):
         what = "its squared error, held out (item and user means)"
         rows.append((what, f"{errors['critic']:.4g} ({errors['plain']:.4g})"))

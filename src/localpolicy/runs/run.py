@@ -57,10 +57,11 @@ class Run(RunFolder, Result):
         value = f"{selected['value']:.5f}"
         if stages := manifest.get("stages"):
             by = _rule(selected["by"], figures, half=False)
+            half = "calibration" in manifest.get("improvement", {})  # the others choose β
             rows = {}
             for name, stage in stages.items():
                 network = "logging policy μ̂" if name == "logging" else name.replace("-", " ")
-                what = f"{network}: selected epoch, by {_rule(stage['selected']['by'], figures, half=True)}"
+                what = f"{network}: selected epoch, by {_rule(stage['selected']['by'], figures, half=half)}"
                 epoch = stage["selected"]["epoch"]
                 rows[what] = f"{epoch} of {stage['epochs']}{'' if epoch else ' (its start)'}"
             return {**rows, f"the policy made of them: {by}": value}

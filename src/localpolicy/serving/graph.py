@@ -50,6 +50,8 @@ def write_graph(policy: Policy, path: Path, *, dial: bool = False, int8: bool = 
     logits = _linear(nodes, hidden, base, int8=int8)
     if values is not None:
         tilt = _linear(nodes, beside, values, int8=int8)
+        if isinstance(network, Towers) and network.ends:  # Â = log π_end - log μ̂
+            tilt = nodes("Sub", tilt, logits)
         if cap is not None:  # Â = Q - Σ_a μ̂ Q; without a cap, what all items share cancels
             expected = nodes("Mul", nodes("Softmax", logits, axis=1), tilt)
             tilt = nodes("Sub", tilt, nodes("ReduceSum", expected, nodes.whole(1), keepdims=1))

@@ -109,9 +109,15 @@ OURS = {
     "sqn_tied": "SQN, tied heads (ours)",
     "lpi_rl_closed": "LPI, closed form (ours)",
 }
-# The form of LPI that needs no critic, alone and with the TD loss of SQN: not the paper's either.
-OBSERVED = {"lpi_observed": "LPI, observed", "lpi_observed_td": "LPI, observed, with TD"}
-LABELS = POLICIES | OBSERVED | OURS | {"lpi_observed_even": "LPI, observed, clicks kept"}
+# The forms of LPI without a critic: weights, the TD loss of SQN beside them, a dial. Not the paper's either.
+OBSERVED = {
+    "lpi_observed": "LPI, observed",
+    "lpi_observed_td": "LPI, observed, with TD",
+    "lpi_observed_dial": "LPI, observed, as a dial",
+}
+# Policies that are trained at every β with every seed, and their rows at the β that keeps SAC's clicks on validation.
+CURVES = {"lpi_observed": "lpi_observed_even", "lpi_observed_dial": "lpi_observed_dial_even"}
+LABELS = POLICIES | OBSERVED | OURS | {even: f"{OBSERVED[curve]}, clicks kept" for curve, even in CURVES.items()}
 BANDIT_LABELS = {"mle": "Logging (μ̂)", "reward_weighted": "𝓛_μ", "ips": "IPS", "lpi_cb": "LPI"}
 # Those with a critic: what each has to tune. A policy with nothing of its own tunes the learning rate.
 TUNED = {"sqn": ("td_weight",), "sac": ("td_weight",), "lpi_rl": ("beta", "td_weight")}
@@ -128,6 +134,7 @@ def paper_form(objective: str) -> list[str]:
         "lpi_cb": ["lpi_cb_weighted", "objective.cap=20"],
         "lpi_rl": ["lpi_rl_weighted", "objective.cap=20", "objective.target=max"],
         "lpi_observed_td": ["lpi_observed", "objective.td_weight=1"],
+        "lpi_observed_dial": ["lpi_observed", "objective.form=power"],
     }
     name, *settings = form.get(objective, [objective])
     return [f"objective.name={name}", *settings]

@@ -27,6 +27,7 @@ from localpolicy.study.measured import Measured, Pooled, best_within
 from localpolicy.study.paper_data import DataSet
 from localpolicy.study.paper_recipe import (
     BANDIT_LABELS,
+    CURVES,
     EVENTS,
     LABELS,
     METRICS,
@@ -42,8 +43,7 @@ from localpolicy.study.settings import Point
 
 FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1, and what one must know to read it
 DIALLED = (*(f"{event}.nDCG@20" for event in EVENTS), "JS")  # what is drawn over β and λ
-CURVES = ("lpi_observed",)  # policies that are trained at every point with every seed
-EVEN, RIVAL = "lpi_observed_even", "sac"  # the row that gives away no clicks, and the rival whose clicks it keeps
+RIVAL = "sac"  # whose clicks a row that gives away none keeps
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class PaperTable:
             return []
         points = list[Pooled]()
         for row in self.rows:
-            if row is base or row.key == EVEN:
+            if row is base or row.key in CURVES.values():
                 continue
             curve = [replace(tried, name=row.name) for tried in self.curves.get(row.key, [row])]
             points += [replace(tried, name=label_of(tried), seeds=tried.good) for tried in curve]
@@ -285,10 +285,10 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
             every = (row_of(objective, tried.point, [], objective) for tried in grid)
             curves[objective] = [point for point in every if point.seeds]
     theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
-    if CURVES[0] in rows and RIVAL in rows:
-        kept = even_point(curves[CURVES[0]], rows[RIVAL])
-        if kept is not None and kept.point != rows[CURVES[0]].point:
-            theirs.append(replace(kept, name=LABELS[EVEN], key=EVEN))
+    for curve, even in CURVES.items():
+        kept = even_point(curves[curve], rows[RIVAL]) if curve in rows and RIVAL in rows else None
+        if kept is not None and kept.point != rows[curve].point:
+            theirs.append(replace(kept, name=LABELS[even], key=even))
     shown = (*METRICS, "JS", "entropy", "coverage@20")
     return PaperTable(data, recipe, shown, theirs, floor, missing, failed, published(data.source), ours, curves=curves)
 

@@ -74,13 +74,15 @@ class Choice(NamedTuple):
 
     beta: float
     slope: float  # 0: the policy is μ̂
-    calibration: Calibration
+    calibration: Calibration | None  # None: nothing was to be calibrated
     by: str
     candidates: tuple[BetaCandidate, ...] = ()
     said: str | None = None  # what a user should know
 
     def figures(self) -> dict[str, float]:
         """Beside the validation's other figures."""
+        if self.calibration is None:
+            return {}
         named = {"slope": self.calibration.slope, "slope_low": self.calibration.low, "r2_within": self.calibration.r2}
         return {name: value for name, value in named.items() if math.isfinite(value)}
 
@@ -90,7 +92,7 @@ class Choice(NamedTuple):
             "beta": self.beta,
             "slope": self.slope,
             "chosen_by": self.by,
-            "calibration": self.calibration.json(),
+            **({"calibration": self.calibration.json()} if self.calibration is not None else {}),
             "candidates": [candidate.json() for candidate in self.candidates],
             "said": self.said,
         }

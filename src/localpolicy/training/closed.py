@@ -4,6 +4,8 @@
 K critics, each a network of its own that is trained by its own loss alone (squared error to r in a bandit, to
 r + γ Σ_a μ̂ Q(x',a) otherwise) and kept at its best held-out squared error to the observed return.
 
+`LPIObserved.fit` asks for μ̂ and the end of its dial in the same way.
+
 Here their weights become one policy (see `model.towers`). On validation sequences that chose no epoch: the critics'
 calibration s, and β. Where they give no reason to move from an improved policy that served the log, the run is that
 policy, not its student. Then the stages go.
@@ -32,6 +34,7 @@ from localpolicy.model.policy import Policy
 from localpolicy.model.towers import Towers, build
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.objectives.lpi import ClosedForm
+from localpolicy.objectives.observed import LPIObserved
 from localpolicy.runs.config import Config
 from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import Run
@@ -58,7 +61,7 @@ WEIGHTS = {
 class Together:
     """Towers that become one policy: the run of these, with s and β chosen."""
 
-    objective: ClosedForm
+    objective: ClosedForm | LPIObserved
     logging: Run
     critics: Sequence[Run]
     data: Prepared
@@ -82,8 +85,7 @@ class Together:
             self._describe(beta=1.0, slope=1.0)
         ranks.wait()
         policy = self._open(shard_of(data, config, ranks))
-        windows = credited(self.half, self._critic)
-        choice = choose(policy, windows, self.objective, data, config, ranks=ranks, again=before is not None)
+        choice = self._choose(policy)
         assert isinstance(policy.network, Towers)
         policy.network.beta, policy.network.slope = choice.beta, choice.slope
         served = before if choice.slope == 0 and self.same_items else None
@@ -94,26 +96,37 @@ class Together:
         figures = validate(policy, self.validation, config, data=data, step=0, ranks=ranks)
         ranks.wait()
         if ranks.leads:
-            errors = self._errors(windows, choice)
+            errors = self._errors(choice)
             if served is None:
                 self._describe(beta=choice.beta, slope=choice.slope)
             else:
                 self._copy(served, policy)
             places = data.places
             improvement = {"form": self.objective.described, **choice.json()}
-            improvement |= {"critic_error": as_json(errors), "chosen_twice": self._chosen_twice()}
+            improvement |= {"chosen_twice": self._chosen_twice()}
+            improvement |= {} if errors is None else {"critic_error": as_json(errors)}
             improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            for said in (choice.said, errors.said, self._chosen_twice(), None if places is None else places.said):
+            notes = choice.said, None if errors is None else errors.said, self._chosen_twice()
+            for said in (*notes, None if places is None else places.said):
                 if said is not None:
                     LOG.info("note: %s", said)
         ranks.wait()
         return run
 
+    def _choose(self, policy: Policy) -> Choice:
+        """s and β, on validation sequences that chose no epoch; the end of a dial has no s, and its β is given."""
+        objective = self.objective
+        if not isinstance(objective, ClosedForm):
+            return Choice(objective.beta, 1.0, None, "given")
+        windows, again = credited(self.half, self._critic), self.before is not None
+        return choose(policy, windows, objective, self.data, self.config, ranks=self.ranks, again=again)
+
     @property
     def _critic(self) -> Reads:
         """What the critics were fitted to."""
+        assert isinstance(self.objective, ClosedForm)
         return self.objective.critic_objective("").reads()
 
     def _weights(self, name: str) -> dict[str, Tensor]:
@@ -144,8 +157,11 @@ class Together:
             "--set train.choose_on=half, and they do not."
         )
 
-    def _errors(self, windows: Windows, choice: Choice) -> CriticError:
-        """The critics' held-out error, beside that of item and user means."""
+    def _errors(self, choice: Choice) -> CriticError | None:
+        """The critics' held-out error, beside that of item and user means; None without critics."""
+        if choice.calibration is None:
+            return None
+        windows = credited(self.half, self._critic)
         gamma, data, config = self._critic.gamma, self.data, self.config
         known = credited(Windows(data, "train", config.data, device=config.train.device), self._critic)
         plain = fit_plain(read_decisions(known, gamma=gamma), n_items=data.n_items)
@@ -174,7 +190,9 @@ class Together:
         data, run, config, logging = self.data, self.run, self.config, self.logging
         given = None if self.objective.logging == "head" else Run(self.objective.logging)
         stages = {"logging": logging} if given is None or given.folder != logging.folder else {}
-        stages |= {f"critic-{number + 1}": critic for number, critic in enumerate(self.critics)}
+        critics = isinstance(self.objective, ClosedForm)
+        names = [f"critic-{number + 1}" if critics else "end" for number in range(len(self.critics))]
+        stages |= dict(zip(names, self.critics, strict=True))
         step = epoch = 0
         run.keep_metric_lines(0)
         for name, stage in stages.items():

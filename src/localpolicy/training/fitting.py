@@ -29,6 +29,7 @@ from localpolicy.objectives.distill import Distill
 from localpolicy.objectives.lpi import ClosedForm
 from localpolicy.objectives.mle import MLE
 from localpolicy.objectives.objective import Objective
+from localpolicy.objectives.observed import LPIObserved
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
@@ -81,6 +82,12 @@ class Fitting:
             return self._stage("logging", teacher, select=teacher.default_selection, warm_start=start)
         return run
 
+    def policy(self, name: str, objective: Objective, number: int = 0) -> Run:
+        """A stage of its own seed, trained as the run would be: all of the validation sequences choose its epoch."""
+        train = self.config.train
+        seed = train.seed + 1_000_003 * number
+        return self._stage(name, objective, held_out=self.validation, select=train.select, seed=seed)
+
     def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Run:
         """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
         train = self.config.train
@@ -94,7 +101,7 @@ class Fitting:
             learning_rate=train.learning_rate * rate,
         )
 
-    def improved(self, objective: ClosedForm, logging: Run, critics: Sequence[Run]) -> Run:
+    def improved(self, objective: ClosedForm | LPIObserved, logging: Run, critics: Sequence[Run]) -> Run:
         """The run that is put together from these: π ∝ μ̂ exp(s Â/β)."""
         before = self.improved_before
         return Together(
@@ -130,7 +137,10 @@ class Fitting:
             )
         return self.validation.part(number, 2)
 
-    def _stage(self, name: str, objective: Objective, *, dropout: float | None = None, **train: Any) -> Run:
+    def _stage(
+        self, name: str, objective: Objective, *, dropout: float | None = None, held_out: Windows | None = None,
+        **train: Any,
+    ) -> Run:  # fmt: skip
         self.run.folder.mkdir(parents=True, exist_ok=True)
         if self.ranks.leads:
             self._refuse_other_objective()
@@ -148,7 +158,7 @@ class Fitting:
         LOG.info("%s: training", name)
         check_data(self.data, config.objective)
         try:
-            return self._trained(run, config, copy.deepcopy(self.backbone), self.half(0))
+            return self._trained(run, config, copy.deepcopy(self.backbone), held_out or self.half(0))
         except Stopped as stopped:
             raise Stopped(f"{str(stopped).rpartition(': ')[0]}: {self.run.folder}") from None
 
