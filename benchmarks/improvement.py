@@ -24,12 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from localpolicy.catalogue import backend
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.logits import AnyHead, Logits
 from localpolicy.measure.truth import PolicyAgent, true_value
 from localpolicy.model.network import Network
 from localpolicy.model.policy import Policy
@@ -53,31 +51,11 @@ POSITIONS = 3_000  # held-out contexts behind a JS
 FAIR = "reward_weighted"  # the rival that is given a dial and a second network
 
 
-class GeometricPath(Towers):
-    """μ̂ (π̄/μ̂)^t, π̄ the geometric mean of some policies: their end is t = 1, and the dial β is 1/t."""
-
-    @torch.no_grad()
-    def policy(
-        self,
-        hidden: Tensor,
-        *,
-        beta: float | None = None,
-        logging: str | None = None,
-        parts: tuple[AnyHead, AnyHead | None] | None = None,
-    ) -> Logits:
-        """(1 - t) log μ̂ + t log π̄, up to a number that all items of a context share."""
-        share = 1 / (self.beta if beta is None else beta)
-        base, other = self.parts() if parts is None else parts
-        assert base.bias is not None and other is not None and other.bias is not None
-        weight = torch.cat([(1 - share) * base.weight, share * other.weight], dim=1)
-        return base.replaced(weight, (1 - share) * base.bias + share * other.bias).logits(hidden)
-
-
 def path(logging: Policy, policies: list[Policy]) -> Policy:
-    """The path from μ̂ to these policies, as one that can be dialled."""
+    """μ̂ (π̄/μ̂)^t, π̄ the geometric mean of these policies: their end is t = 1, and the dial β is 1/t."""
     networks = [policy.network for policy in (logging, *policies)]
     assert all(isinstance(network, Network) for network in networks)
-    towers = GeometricPath(networks[0], networks[1:], beta=1.0, slope=1.0)  # type: ignore[arg-type]
+    towers = Towers(networks[0], networks[1:], beta=1.0, slope=1.0)  # type: ignore[arg-type]
     return Policy(towers, policies[0].origin._replace(estimates_logging="logging"), logging.items)
 
 

@@ -4,9 +4,9 @@
 
 Each part is one `lpi paper table3` in a folder of its own under --out, with the figures that it needs to go on; parts
 run side by side, in their order, as far as the processes reach. --pack FILE collects the figures of all parts every
-half minute, and --unpack FILE begins from such a file. `--data` and `--second` are prepared folders; folders of the
-same name with `-click0` and `-click1` hold the first log with other rewards of a click. A part without its data is left
-out. --set is passed on to every part.
+half minute, and --unpack FILE begins from such a file. `--data` and `--second` are prepared folders; beside the
+first, folders of its name with `-click0` and `-click1` hold it with other rewards of a click, and one with `-store` the
+answers in a simulated store. A part without its data is left out. --set is passed on to every part.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pathlib import Path
 EVERY = "--only mle,sac,sqn,lpi_observed,lpi_observed_dial,reward_weighted,lpi_observed_td,lpi_rl,pg,ips_pg"
 PAPER = "--only mle,reward_weighted,pg,ips_pg,sqn,sac,lpi_rl,lpi_observed"  # on the paper's network
 SHORT = "--only mle,sqn,sac,lpi_observed --rates 0.001 --lambdas 1 --betas 1.5 --seeds 3 --network ours"
+KNOWN = "--only mle,sac,lpi_observed_dial,reward_weighted --rates 0.001 --lambdas 1 --seeds 2 --network ours --truth"
 PARTS = {  # name: data ("" is --data, "2" --second, else a suffix of --data), processes, options
     "ours": ("", 8, f"{EVERY} --network ours --keep runs"),  # runs: for observed_dial.py
     "paper": ("", 2, PAPER),
@@ -38,6 +39,7 @@ PARTS = {  # name: data ("" is --data, "2" --second, else a suffix of --data), p
     "by-likelihood": ("", 3, f"{SHORT} --set train.select=logp"),
     "by-purchases": ("", 3, f"{SHORT} --set train.select=purchase.nDCG@20"),
     "length5": ("", 3, f"{SHORT} --set data.length=5"),
+    "truth": ("-store", 3, f"{KNOWN} --betas 1.5,3,6"),
     "length20-untied": ("", 3, f"{SHORT} --set data.length=20 --set model.tied=false"),
 }
 
