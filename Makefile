@@ -48,7 +48,7 @@ trials: setup  # the long counts of docs/results/reliability.md and serving.md: 
 	LPI_AUDITED_LISTS=1000000 $(BIN)/pytest -s tests/serving/test_audit.py -k a_true_log_passes
 	$(BIN)/python benchmarks/rollout_rates.py --repeats 200
 	for run in 1 2 3 4 5; do $(PYTEST) -q || exit 1; done
-	$(BIN)/python tools/beside_load.py $(PYTEST) -q
+	$(BIN)/python tools/under_load.py $(PYTEST) -q
 
 lowest:  # the lowest versions that pyproject.toml allows, in an environment of their own, on a walk from log to lists
 	rm -rf .lowest && $(PYTHON) -m venv .lowest

@@ -1,4 +1,4 @@
-"""What several test folders share."""
+"""Fixtures and settings that several test folders share."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def two_runs(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def cache_of_its_own(tmp_path_factory) -> Iterator[None]:
-    """What is measured of the machine is kept for these tests alone."""
+    """Keep measurements of the machine's speed for these tests alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
@@ -81,7 +81,7 @@ def _reset_loggers() -> None:
 
 @pytest.fixture
 def messages(caplog: pytest.LogCaptureFixture) -> Callable[[str], list[str]]:
-    """What a logger has said, by its name; step by step too, whatever a command line before this test has set."""
+    """Messages of a logger by its name, step by step too, whatever an earlier command line has set."""
     for name in LOGGERS:
         caplog.set_level(logging.INFO, logger=name)
     return lambda name: [record.getMessage() for record in caplog.records if record.name == name]

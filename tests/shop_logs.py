@@ -15,7 +15,7 @@ EVENTS = ["click", "purchase"]
 def write_shop(
     path: Path, *, items: int = 15, sequences: int = 150, seed: int = 0, bought: dict[str, int] | None = None
 ) -> Prepared:
-    """Of the splits in `bought`, only so many purchases."""
+    """Write a data set of a shop; the splits in `bought` get these numbers of purchases."""
     rng = np.random.default_rng(seed)
     with writing(path, kind="interactions", events=EVENTS, rewards={"click": 0.2, "purchase": 1.0}) as store:
         for split, share in (("train", 0.6), ("validation", 0.2), ("test", 0.2)):

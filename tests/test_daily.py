@@ -1,4 +1,4 @@
-"""The cron job of docs/daily.md over seven simulated days: the very script, its exit codes, and what it leaves."""
+"""The cron job of docs/daily.md over seven simulated days: the page's script, its exit codes, and its files."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def lpi_beside(tmp_path, monkeypatch):
     listening.close()
 
 
-def test_seven_days(lpi_beside, tmp_path):
+def test_the_daily_script_runs_for_seven_days(lpi_beside, tmp_path):
     """People chose themselves in these logs: no night deploys, and a test by hand puts a candidate into its place."""
     deployed = []
     for number, day in enumerate(DAYS):
@@ -159,7 +159,7 @@ def test_seven_days(lpi_beside, tmp_path):
 
 
 def visits(number: int, chances: dict[str, float], *, persons: int = 150) -> None:
-    """A day of a service's log, by the very routes that the service takes; arms buy with these chances."""
+    """Log a day of a service through the service's own code; arms buy with these chances."""
     deployment = Deployment(Path("served"), rollout=Path("rollout.json"))
     rng = np.random.default_rng(number)
     start = now() - (40 - number) * 86_400_000
@@ -187,7 +187,7 @@ def visits(number: int, chances: dict[str, float], *, persons: int = 150) -> Non
 
 
 def test_the_round_ends_in_production(lpi_beside, tmp_path):
-    """A good candidate is served at the end, a bad one is rolled back, and the good one goes on."""
+    """A good candidate is served at the end, a bad one is rolled back, and the good one stays."""
     write_day(tmp_path / "first.csv", 0)
     assert lpi_beside(DAYS[0], "first.csv").returncode == 0
     export("deployed", out=f"exports/{DAYS[0]}")

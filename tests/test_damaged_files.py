@@ -65,7 +65,7 @@ def test_a_crafted_export_is_refused(tmp_path, content):
         Recommender(tmp_path)
 
 
-def test_titles_that_are_missing_are_told_before_anything_is_trained(tmp_path):
+def test_missing_titles_are_refused_before_training(tmp_path):
     import localpolicy
 
     pq.write_table(pa.table(ROWS), tmp_path / "log.parquet")

@@ -157,7 +157,7 @@ def test_the_project_speaks_of_itself_alone():
         assert not re.search(r"(?<![\w.])/(root|home|work)/", page.read_text()), page
 
 
-def test_the_files_that_contributing_names_exist():
+def test_contributing_names_existing_files():
     """So that the walk leads to the code of today."""
     page = (ROOT / "CONTRIBUTING.md").read_text()
     walk = page[page.index("## The tree and the walk") : page.index("## An objective of your own")]

@@ -57,7 +57,7 @@ def test_settings_speak_our_words():
         config_of("mle", random_state=1)
 
 
-def test_a_ratings_file_is_told_everything_at_once(tmp_path):
+def test_a_ratings_file_gets_all_remedies_at_once(tmp_path):
     (tmp_path / "ratings.csv").write_text("userId,movieId,rating,timestamp\n1,2,3.5,1000000000\n")
     with pytest.raises(DataError) as caught:
         lp.prepare(tmp_path / "ratings.csv", out=tmp_path / "data")

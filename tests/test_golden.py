@@ -85,7 +85,7 @@ def test_artefacts_of_a_release_give_the_answers_they_gave(release):
     assert rollout.read_plan(release / "rollout.json")["stage"] == "shadow"
 
 
-def test_a_stopped_run_of_a_release_goes_on(release):
+def test_a_stopped_run_of_a_release_resumes(release):
     tiny = {**golden.TINY, "epochs": 2}
     run = lp.train(lp.Prepared(release / "data"), "mle", out=release / "stopped", seed=2, resume=True, **tiny)
     assert run.manifest["epochs"] == 2 and [line["epoch"] for line in run.metrics()] == [1, 2]

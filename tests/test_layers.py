@@ -1,4 +1,4 @@
-"""Imports point down the layers, so that the folder tree shows what may touch what."""
+"""Imports point down the layers, so that the folder tree shows the possible dependencies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import localpolicy
 
 ROOT = Path(localpolicy.__file__).parent
-# A room may import those above it here, those beside it, and itself.
+# A package may import those above it here, and itself.
 LAYERS = (
     "version",
     "limits",
@@ -137,5 +137,5 @@ def test_every_public_name_is_there():
         assert getattr(localpolicy, name) is not None
 
 
-def test_no_dumping_grounds():
+def test_no_module_is_called_utils():
     assert not [path for path in ROOT.rglob("*.py") if path.stem in ("utils", "helpers", "common", "misc")]

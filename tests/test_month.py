@@ -47,7 +47,7 @@ def test_a_bad_candidate_is_rolled_back_and_what_served_goes_on(played):
 
 
 def data_sets(folder: Path) -> list[Path]:
-    """Night by night; a killed one may have left its lock beside them."""
+    """Data sets of the nights, in order; a killed night may have left its lock file there."""
     return sorted(path for path in (folder / "data").iterdir() if not path.name.startswith("."))
 
 

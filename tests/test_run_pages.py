@@ -71,7 +71,7 @@ def test_paths_of_this_machine_are_refused(shell):
         shell.show(["pwd"])
 
 
-def test_the_program_is_the_one_beside_it(shell):
+def test_the_program_is_that_of_this_environment(shell):
     assert shell.show(["lpi --version"]).startswith("$ lpi --version\nlocalpolicy ")
 
 

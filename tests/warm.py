@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """A script and its arguments, or -m and a module with its own; how it ended and what it said."""
+    """Run a script with arguments, or -m and a module with its own; return its exit code and output."""
     command = [str(word) for word in words]
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in ("stdout", "stderr")]

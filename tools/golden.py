@@ -2,9 +2,9 @@
 
     python tools/golden.py              # into tests/golden/VERSION, in place of what is there
 
-`keys.json` beside them has, for each kind, its format and the keys that the format stands for: every key of its JSON
+`keys.json` in that folder has, for each kind, its format and the keys that the format stands for: every key of its JSON
 and YAML files, columns and types of its tables and arrays, names of its tensors. tests/test_golden.py makes the
-artefacts anew and compares: a key that changed without a new format fails. Once a version is released, its folder
+artefacts again and compares: a key that changed without a new format fails. Once a version is released, its folder
 stays as it is.
 """
 

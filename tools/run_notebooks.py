@@ -2,7 +2,7 @@
 
     python tools/run_notebooks.py [--check] [NAME]...      --check: run them on small logs, two epochs; write nothing
 
-Each runs in an empty folder of its own, on one thread. What a run says of times and paths is left out: the pages show
+Each runs in an empty folder of its own, on one thread. Times and paths are left out of the output: the pages show
 results, not progress.
 """
 

@@ -98,12 +98,12 @@ def wrapped(line: str) -> str:
 
 
 def digest(template: str, body: str) -> str:
-    """Of what was run and what came of it."""
+    """Digest of a page's template and output."""
     return hashlib.sha256(f"{template}\0{body}".encode()).hexdigest()[:16]
 
 
 def sealed(name: str, template: str, body: str) -> str:
-    """The page."""
+    """The page under a comment that names its template and digest."""
     made_from = f"tools/pages/{name}, digest {digest(template, body)}"
     return f"<!-- Made by `make docs` from {made_from}: edit that file instead. -->\n\n{body}"
 

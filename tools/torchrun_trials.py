@@ -1,4 +1,4 @@
-"""Trains in two processes again and again beside busy loops, with copies of the catalogue and with shards of it.
+"""Train in two processes again and again under load from busy loops, with copies and shards of the catalogue.
 
     python tools/torchrun_trials.py TIMES [LOOPS]
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from beside_load import LOOPS, load
+from under_load import LOOPS, load
 
 LPI = (sys.executable, "-m", "localpolicy")
 WAYS = {"copies": (), "shards": ("--shard-catalogue",)}

@@ -1,4 +1,4 @@
-"""A CCB log made by Vowpal Wabbit itself, and what Vowpal Wabbit says of it: the files in tests/ranker/vowpal.
+"""A CCB log made by Vowpal Wabbit itself, with Vowpal Wabbit's own estimates: the files in tests/ranker/vowpal.
 
     pip install vowpalwabbit==9.11.9
     python tools/vowpal_log.py tests/ranker/vowpal
@@ -42,7 +42,7 @@ def predicted(workspace: Workspace, event: dict[str, Any]) -> list[list[tuple[in
 
 
 def learn(workspace: Workspace, event: dict[str, Any]) -> None:
-    """One event."""
+    """Learn from one event."""
     examples = parsed(workspace, event)
     workspace.learn(examples)
     workspace.finish_example(examples)

@@ -52,7 +52,7 @@ def test_every_form_of_a_policy_has_the_value_of_the_decisions(log):
     assert found.estimates["SNIPS"].value == pytest.approx(PI @ WORTH, abs=0.05) != found.logged.value
 
 
-def test_every_estimator_by_its_name(log):
+def test_every_estimator_is_known_by_its_name(log):
     every, model = np.tile(PI, (3000, 1)), np.tile(MODEL, (3000, 1))
     given = {"columns": log.columns, "reward_model": model, "largest_reward": 1.0}
     values = {
@@ -81,12 +81,12 @@ class Half(IPS):
         return super().values(log) / 2
 
 
-def test_an_estimator_of_ones_own(log):
+def test_off_policy_takes_an_estimator_of_the_user(log):
     found = lp.off_policy(PI[log.action], log.frame, estimator=[Half(), "ips"])
     assert found.estimates["half IPS"].value == pytest.approx(found.estimates["IPS"].value / 2)
 
 
-def test_what_cannot_be_told_says_why(log):
+def test_an_impossible_estimate_says_why(log):
     asked = lp.off_policy(PI[log.action], log.frame, estimator=["dr", "ips"])
     assert set(asked.refusals) == {"DR"} and set(asked.estimates) == {"IPS"}
     assert "reward model" in asked.refusals["DR"] and asked.refusals["DR"] in str(asked)
@@ -151,12 +151,12 @@ def test_lists_are_asked_all_three_questions():
         (lambda log: PI[log.action], {}, {"propensities": "runs/mle"}, "prepared logs"),
     ],
 )
-def test_a_mistake_is_told(log, policy, change, given, said):
+def test_a_mistake_is_an_error_with_a_remedy(log, policy, change, given, said):
     with pytest.raises(DataError, match=said):
         lp.off_policy(policy(log), log.frame.assign(**change), **{"columns": log.columns, **given})
 
 
-def test_no_column_of_propensities_or_an_unknown_estimator_is_told(log):
+def test_missing_propensities_or_an_unknown_estimator_are_errors(log):
     with pytest.raises(DataError, match="no column 'propensity'"):
         lp.off_policy(PI[log.action], log.frame[["reward", "action"]])
     with pytest.raises(ConfigError, match="did you mean 'snips'"):
@@ -174,7 +174,7 @@ def run(small, tmp_path_factory):
 EASY = {"min_effective": 1, "min_effective_share": 0, "max_share": 1, "min_rewarded": 1, "max_bias": 9}
 
 
-def test_a_run_is_worth_what_evaluate_says(run, small, tmp_path):
+def test_the_value_of_a_run_equals_that_of_evaluate(run, small, tmp_path):
     expected = lp.evaluate(run, data=small, out=tmp_path).off_policy
     for form, given in ((run, {}), (run.folder, {}), (run, {"data": small}), (run.policy(), {"data": small.path})):
         assert lp.off_policy(form, **given).to_dict() == expected.to_dict()

@@ -75,7 +75,7 @@ def test_parts_from_outside_go_through_every_verb(lpi):
     assert len(json.loads((lpi.folder / "sweep" / "sweep.json").read_text())["policies"]) == 2
 
 
-def test_a_name_in_a_runs_files_imports_nothing(tmp_path, small):
+def test_names_in_the_files_of_a_run_import_nothing(tmp_path, small):
     """Where the package is not installed, its run is shown; but nothing is imported, and it cannot be trained on."""
     from localpolicy.errors import ConfigError
     from localpolicy.runs.config import Config

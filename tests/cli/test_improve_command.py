@@ -19,7 +19,7 @@ def log(tmp_path_factory):
     return folder
 
 
-def test_from_a_log_to_a_layer(log, tmp_path):
+def test_improve_makes_a_layer_from_a_log(log, tmp_path):
     words = ["--outcomes", log / "outcomes.parquet", "--items", log / "items.parquet", "--critics", "logistic"]
     done = lpi("improve", log / "requests.parquet", *words, "--out", tmp_path / "run", "--json", tmp_path / "j.json")
     content = json.loads((tmp_path / "j.json").read_text())
@@ -37,7 +37,7 @@ def test_from_a_log_to_a_layer(log, tmp_path):
     (["--events", "buy"], "no answer 'buy'"),
     (["--temperature", "0"], "temperature: expected a number greater than 0"),
 ])  # fmt: skip
-def test_mistakes_are_told(log, tmp_path, words, says):
+def test_improve_refuses_mistakes_with_a_remedy(log, tmp_path, words, says):
     done = lpi("improve", log / "requests.parquet", "--outcomes", log / "outcomes.parquet", "--out", tmp_path / "run",
                *words)  # fmt: skip
     assert done.returncode == 2
@@ -70,7 +70,7 @@ def test_what_a_draw_would_cost_is_planned(log, tmp_path):
     assert wrong.returncode == 2 and "nothing to draw in lists of 5" in wrong.stderr
 
 
-def test_a_log_that_was_not_drawn_is_told_what_a_draw_would_cost(tmp_path):
+def test_a_log_without_a_draw_gets_the_cost_of_one(tmp_path):
     small = [word for one in ("items=300", "people=400", "candidates=20", "places=5", "temperature=0")
              for word in ("--set", one)]  # fmt: skip
     assert lpi("simulate", "ranker", "--out", tmp_path / "log", "--sequences", 500, *small).returncode == 0

@@ -104,7 +104,7 @@ def test_train_prints_its_result_to_stdout(walked):
     assert "training lpi_cb" not in done.stdout
 
 
-def test_train_refuses_and_says_how_to_go_on(walked):
+def test_train_refuses_and_says_how_to_resume(walked):
     folder, _ = walked
     assert "--force" in here("train", folder / "data", "--objective", "mle", "--out", folder / "run", code=2).stderr
     assert (
@@ -193,7 +193,7 @@ def test_recommend_counts_items_it_never_saw(walked, tmp_path, messages):
     ]
 
 
-def test_a_path_that_may_not_be_written_is_told(walked, tmp_path, monkeypatch, capsys):
+def test_a_path_without_permission_is_an_error(walked, tmp_path, monkeypatch, capsys):
     def forbidden(*given, **options):
         raise PermissionError(13, "Permission denied", "somewhere/lists")
 

@@ -15,7 +15,7 @@ from localpolicy.runtime.progress import EPOCH_LINES
 
 @pytest.fixture(autouse=True)
 def silence():
-    """As it was before."""
+    """Remove the handlers of the package's logger after a test."""
     yield
     logger = logging.getLogger("localpolicy")
     logger.handlers.clear()

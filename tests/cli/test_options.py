@@ -68,7 +68,7 @@ def test_every_option_is_a_field_and_every_field_an_option(name):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_verb_types_none_of_its_settings_again(name):
+def test_no_verb_declares_a_setting_twice(name):
     verb, own, _ = SETTINGS[name]
     assert set(inspect.signature(verb).parameters) <= own
 
@@ -126,7 +126,7 @@ def test_every_verb_is_a_public_name_of_python():
     assert {name.replace("-", "_") for name in group.commands} <= set(localpolicy.__all__)
 
 
-def test_doctor_and_verify_in_python(tmp_path):
+def test_doctor_and_verify_return_results_in_python(tmp_path):
     found = localpolicy.doctor()
     assert found.healthy and found.to_dict()["torch"]["state"] == "found" and "torch" in str(found)
     with pytest.raises(RunError, match=r"has no manifest.json"):

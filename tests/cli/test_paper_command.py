@@ -40,7 +40,7 @@ def test_mistakes_end_with_code_2(words, says, tmp_path):
 
 @pytest.mark.parametrize("what", ["figure-beta", "figure-lambda", "table3"])
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_split_with_too_few_purchases_is_told_before_the_first_step(tmp_path, what, count):
+def test_a_split_with_too_few_purchases_is_refused_before_training(tmp_path, what, count):
     """Before: a TypeError after all was trained, or "did you mean 'repeat.nDCG@20'"."""
     split = "test" if what == "table3" else "validation"
     write_shop(tmp_path / "data", bought={split: count})
@@ -50,7 +50,7 @@ def test_a_split_with_too_few_purchases_is_told_before_the_first_step(tmp_path, 
 
 
 @pytest.mark.slow
-def test_a_table_in_pieces_on_a_machine_without_duckdb_and_altair(tmp_path):
+def test_a_table_can_be_made_in_pieces_without_duckdb_and_altair(tmp_path):
     """As on a GPU machine that has the least: a time limit first, then the whole."""
     write_shop(tmp_path / "data")
     for name in ("duckdb", "altair", "vl_convert"):

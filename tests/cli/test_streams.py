@@ -16,7 +16,7 @@ from localpolicy.errors import LONGEST_MESSAGE, ConfigError, bounded
 VERSION = [sys.executable, "-m", "localpolicy", "--version"]
 
 
-def test_a_full_disk_under_the_output_is_told():
+def test_a_full_disk_under_the_output_is_an_error():
     with open("/dev/full", "w") as full:
         done = subprocess.run(VERSION, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
@@ -58,7 +58,7 @@ def test_a_message_is_never_longer_than_a_screen(monkeypatch, capsys):
     assert bounded("short") == "short"
 
 
-def test_a_name_that_is_no_utf8_is_told(monkeypatch, capsys):
+def test_a_name_that_is_not_utf8_is_an_error(monkeypatch, capsys):
     def fails():
         "caf\udce9".encode()
 
@@ -69,7 +69,7 @@ def test_a_name_that_is_no_utf8_is_told(monkeypatch, capsys):
     assert "the name 'caf\\udce9' is not valid UTF-8" in capsys.readouterr().err
 
 
-def test_a_folder_that_was_removed_is_told(tmp_path, monkeypatch, capsys):
+def test_a_removed_working_directory_is_an_error(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "gone"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -31,7 +31,7 @@ def examples(share: float = 1.0):
         derandomize=asked is None,
         database=None,
         deadline=None,  # `within` has one that does not depend on how fast the machine is
-        phases=(Phase.explicit, Phase.generate),  # the first bad case is told: it is small enough to read
+        phases=(Phase.explicit, Phase.generate),  # the first bad case is shown: it is small enough to read
         suppress_health_check=list(HealthCheck),
     )
 
@@ -43,7 +43,7 @@ def lpi(*words: str | Path) -> Outcome:
 
 
 def fair(outcome: Outcome) -> bool:
-    """Whether it succeeded; raises where it neither did nor said in few words why not."""
+    """Whether a command succeeded; AssertionError if it neither did nor gave a short reason."""
     assert outcome.returncode in (0, 2), outcome
     if outcome.returncode == 2:
         assert 0 < len(outcome.stderr) <= LONGEST, (len(outcome.stderr), outcome.stderr[:200])

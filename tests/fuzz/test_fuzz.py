@@ -109,7 +109,7 @@ def test_training_on_damaged_data_gives_the_same_weights_or_says_why_not(place, 
 
 @examples(0.5)
 @given(damage=DAMAGES)
-def test_damaged_histories(place, damage):
+def test_damaged_histories_are_read_or_refused(place, damage):
     """Each line gets the list of what Python's json reads in it, asked for alone."""
     path = place / "odd.jsonl"
     path.write_bytes(damage.of((place / "histories.jsonl").read_bytes()))
@@ -140,7 +140,7 @@ VALUES = st.one_of(
 @given(key=st.one_of(st.sampled_from(sorted(setting_fields())), st.text(max_size=12)), value=VALUES)
 @example(key="train.seed", value=str(2**70))
 @example(key="model.width", value=str(10**12))
-def test_odd_settings(place, key, value):
+def test_odd_settings_are_accepted_or_refused(place, key, value):
     with bounded_memory():
         outcome = lpi("train", place / "data", "--set", f"{key}={value}", "--print-config")
         if fair(outcome):
@@ -178,7 +178,7 @@ def same(printed: object, asked: object) -> bool:
 
 @examples(0.5)
 @given(damage=DAMAGES)
-def test_damaged_files_of_settings(place, damage):
+def test_damaged_files_of_settings_are_read_or_refused(place, damage):
     path = place / "settings.yaml"
     path.write_bytes(damage.of((place / "run" / "config.yaml").read_bytes()))
     with bounded_memory():
@@ -240,7 +240,7 @@ def test_a_log_that_is_whole_is_counted_as_by_hand(place, rows):
     rows=st.one_of(ROWS, st.lists(st.tuples(NUMBERS_, NUMBERS_, WORDS, NUMBERS_), max_size=20)),
     damage=st.one_of(st.none(), DAMAGES),
 )
-def test_an_odd_or_damaged_log(place, rows, damage):
+def test_an_odd_or_damaged_log_is_read_or_refused(place, rows, damage):
     """Refused, or stored as Python's csv reads it, each event once."""
     content = as_csv(rows)
     content = content if damage is None else damage.of(content)

@@ -61,7 +61,7 @@ def written(rows, *, mark, quoting, changes, end, other, blank):
     bom=st.booleans(), cut=st.booleans(), packed=st.booleans(), order=st.permutations(range(4)),
     twin=st.sampled_from(["", "", "", "Who", "what", "WHAT", "_row"]),
 )  # fmt: skip
-def test_a_dialect_is_read_as_python_reads_it_or_told(
+def test_a_dialect_is_read_as_by_python_or_refused(
     place, rows, mark, quoting, changes, end, mixed, blank, bom, cut, packed, order, twin
 ):
     table = [[*NAMES], *([who, what, event, START + at] for who, what, event, at in rows)]

@@ -42,7 +42,7 @@ def written(seconds: int, notation: str, zone: int) -> str:
 
 
 def by_hand(content: str, notation: str) -> Events:
-    """What Python's csv and datetime make of it."""
+    """Events of a text as Python's csv and datetime read it."""
 
     def milliseconds(text: str) -> int:
         if notation in SCALES:

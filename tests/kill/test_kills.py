@@ -63,7 +63,7 @@ COPIES = {
 }  # fmt: skip
 ALWAYS = [*VERBS][: [*VERBS].index("append")]
 ASKED = os.environ.get("VERBS", ",".join(VERBS if PAIRS or FULL else ALWAYS)).split(",")
-ONCE = {"append": 2, "plan": 2}  # done twice they are refused: the day's bytes, or a rollout that goes on, are there
+ONCE = {"append": 2, "plan": 2}  # a second run is refused: the day's bytes, or a rollout in progress, are there
 # Fields of a manifest that say how long it took, and of which process.
 CLOCKS = {
     "seconds",
@@ -147,7 +147,7 @@ def moments(verb: str) -> list[str]:
 
 
 def contents(folder: Path) -> dict[str, object]:
-    """By name, without what a call says of itself: the second of two rotations finds all done, and names no file."""
+    """Contents of files by name, without ours that name a call: a second rotation finds all done, and lists no file."""
     ours = ("-wal", "-shm", "erased.json", "files.json")
     return {name_of(path, folder): content(path) for path in sorted(folder.rglob("*"))
             if path.is_file() and not path.name.endswith(ours)}  # fmt: skip
@@ -186,7 +186,7 @@ def without_clocks(found: object) -> object:
 
 @pytest.fixture(scope="module")
 def tried(place):
-    """How all of them ended, and what they said."""
+    """Exit and messages of every verb, each run once."""
     work = {
         verb: (
             [word.replace("{place}", str(place)) for word in VERBS[verb]],
@@ -214,7 +214,7 @@ def same(one: Path, other: Path) -> None:
 
 @pytest.mark.skipif(not KILLS, reason="KILLS=0")
 @pytest.mark.parametrize("verb", ASKED)
-def test_killed_and_run_again_a_verb_ends_the_same(verb, tried, place):
+def test_a_verb_run_again_after_a_kill_ends_as_without_one(verb, tried, place):
     (code, said), endings = tried[verb]["whole"][0], tried[verb]["broken"]
     assert code in (0, 3, 4, 5, 6), said
     codes = [ending for ending, _ in endings]
@@ -225,7 +225,7 @@ def test_killed_and_run_again_a_verb_ends_the_same(verb, tried, place):
 
 @pytest.mark.skipif(not PAIRS, reason="by hand: PAIRS=10")
 @pytest.mark.parametrize("verb", ASKED)
-def test_two_at_once_end_the_same_or_one_is_told_why_not(verb, tried, place):
+def test_two_at_once_end_equally_or_one_gets_the_reason(verb, tried, place):
     ((code, _),) = tried[verb]["whole"]
     for ending, said in tried[verb]["pair"]:
         assert ending in (code, 2) and "Traceback" not in said, (ending, said)

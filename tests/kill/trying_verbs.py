@@ -63,7 +63,7 @@ class Child:
         os.kill(self.process, signal.SIGKILL)
 
     def ended(self) -> tuple[Ending, int]:
-        """Its exit code or "killed", with what it said last; and how many calls it made."""
+        """Exit code or "killed", with the last message; and the number of system calls."""
         late = time.monotonic() + PATIENCE
         done = 0
         while not done:

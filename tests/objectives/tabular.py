@@ -124,7 +124,7 @@ class World:
 
     @property
     def n_items(self) -> int:
-        """V."""
+        """Number of items, V."""
         return self.mu.shape[1]
 
     @cached_property
@@ -156,7 +156,7 @@ class World:
         return self.backward(lambda x, row: gamma * (pi[x] * row).sum())
 
     def q_best(self, gamma: float) -> Tensor:
-        """Q*."""
+        """Optimal values Q* of every context and item."""
         return self.backward(lambda x, row: gamma * row.max())
 
     def J(self, pi: Tensor, gamma: float) -> Tensor:
@@ -281,7 +281,7 @@ def tabular(world: World, heads: tuple[str, ...]) -> Network:
         network.embedding.copy_(torch.eye(world.n_items, width))
         network.start.zero_()
     for name, parameter in network.named_parameters():
-        parameter.requires_grad_(name.endswith(".weight"))  # a table needs no bias beside it
+        parameter.requires_grad_(name.endswith(".weight"))  # a table needs no bias
     return network
 
 

@@ -87,7 +87,7 @@ def free_energy(pi):
     return WORLD.J(pi).log() - (q_mu[paid] * (q_mu[paid].log() - q_pi[paid].log())).sum()
 
 
-def test_the_bound_on_log_j():
+def test_the_bound_on_log_j_holds_and_touches_at_mu():
     """F(π, q_μ) = 𝓛_μ(π)/J(μ) + log J(μ) - 𝓛_μ(μ)/J(μ) <= log J(π), equal at π = μ."""
     value = WORLD.J(WORLD.mu)
     const = value.log() - surrogate(WORLD.mu.log()) / value
@@ -107,7 +107,7 @@ def test_the_bound_on_log_j():
 
 
 @pytest.mark.parametrize("beta", BETAS)
-def test_the_penalty_bound_and_its_optimum(beta):
+def test_the_penalty_bound_holds_and_has_its_optimum(beta):
     """J - β KL <= J, and its largest value is β E_x log Σ_a μ e^{r/β}, at π ∝ μ e^{r/β}."""
     best = tilt(beta)
     torch.testing.assert_close(best, torch.softmax(WORLD.mu.log() + WORLD.r / beta, 1), rtol=1e-10, atol=1e-300)

@@ -375,13 +375,13 @@ def test_settings_that_mean_nothing_are_refused(settings, message):
 
 @each_case
 def test_a_resolved_config_is_accepted_as_it_is(case):
-    """What a run's config.yaml spells out resolves to itself."""
+    """Settings as written to a run's config.yaml resolve to themselves."""
     for settings in (case, weighted(case)) if case == {"name": case["name"]} else (weighted(case),):
         found = objective_of(settings)
         assert objective_of(found.model_dump()) == found
 
 
-def test_default_advantages():
+def test_the_weighted_forms_have_their_default_advantages():
     assert objective_of("lpi_cb_weighted").advantage == "direct"
     assert objective_of("lpi_rl_weighted").advantage == "td"
 

@@ -30,7 +30,7 @@ def tilted(values):
     return normalised(WORLD.mu * (values / BETA).exp())
 
 
-def test_the_world_tells_its_answers_apart():
+def test_limits_of_the_objectives_differ_in_the_world():
     """Guards: what objectives converge to must differ by more than the tolerances below."""
     targets = [WORLD.mu, normalised(WORLD.mu * WORLD.reward), normalised(WORLD.mu * Q_MU),
                normalised(WORLD.mu * Q_BEST),
@@ -40,7 +40,7 @@ def test_the_world_tells_its_answers_apart():
     assert sum(chance for *_, chance in WORLD.sequences) == pytest.approx(1.0, abs=1e-12)
 
 
-def test_the_worlds_own_numbers():
+def test_q_of_mu_equals_the_mean_return_of_the_log():
     """Q_μ by the recursion is the mean of the log's returns, weighted by their probabilities."""
     total, mass = torch.zeros_like(Q_MU), torch.zeros_like(Q_MU)
     for items, rewards, chance in WORLD.sequences:
@@ -146,7 +146,7 @@ def test_observed_rewards_seek_risk(beta):
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.2, 0.05])
-def test_the_direct_method_does_not(beta):
+def test_the_direct_method_does_not_seek_risk(beta):
     learner = Learner(COIN, "lpi_cb", beta=beta, cap=UNCAPPED).converge()
     close(learner.pi, normalised(COIN.mu * (COIN.reward / beta).exp()))
     assert COIN.J(learner.pi, 0.0) > COIN.J(COIN.mu, 0.0) + 1e-3
@@ -156,7 +156,7 @@ def test_the_direct_method_does_not(beta):
 
 
 def importance_learner(name, **settings):
-    """A random policy beside a logging head that is exactly μ."""
+    """Learner with a random policy and a logging head that is exactly μ."""
     learner = Learner(WORLD, name, **settings)
     count = len(WORLD.contexts)
     with torch.no_grad():

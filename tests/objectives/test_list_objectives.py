@@ -137,7 +137,7 @@ def test_reward_weighting_finds_mu_times_reward_among_open_items(unequal):
     assert found.argmax() == (MU * REWARD).argmax()
 
 
-def test_the_logging_head_beside_a_policy_has_its_optimum_at_mu_too(equal):
+def test_the_logging_head_of_a_policy_has_its_optimum_at_mu_too(equal):
     world = Lists(equal, {"name": "ips", "propensities": "estimated"}, np.zeros(5))
     head = world.network.heads["logging"].bias
     (away,) = torch.autograd.grad(world.loss(), head)
@@ -147,7 +147,7 @@ def test_the_logging_head_beside_a_policy_has_its_optimum_at_mu_too(equal):
     assert there.abs().max() < 1e-12 < 0.1 < away.abs().max()
 
 
-def test_a_critic_tells_what_an_item_earns_at_the_first_place(tmp_path):
+def test_a_critic_predicts_the_reward_at_the_first_place(tmp_path):
     """r = e(place) · r(a): the mean squared error is least at r(a) itself, whatever stands where how often."""
     examined = np.array([1.0, 0.4])
     data = enumerated(tmp_path / "data", REWARD)

@@ -24,7 +24,7 @@ def total(losses):
 
 
 @pytest.mark.parametrize("seed", [10, 11, 12])
-def test_its_mean_is_the_divergence_from_mu(seed):
+def test_the_mean_of_the_loss_is_the_divergence_from_mu(seed):
     """E_μ[ρ - 1 - log ρ] = KL(μ‖π): the likelihood's own mean, less the entropy of μ; no position is below 0."""
     logits = draws(3, 5, seed=seed)
     log_pi, entropy = torch.log_softmax(logits, 1), -(WORLD.d[:, None] * WORLD.mu * WORLD.mu.log()).sum()
@@ -53,7 +53,7 @@ def test_the_optimum_is_the_likelihoods_also_where_no_policy_of_the_class_is_mu(
     torch.testing.assert_close(torch.softmax(logits.detach(), 1), best, rtol=0, atol=1e-6)
 
 
-def test_a_short_log_tells_mu_exactly():
+def test_a_short_log_identifies_mu_exactly():
     """Forty actions: counts are far off, and the stated probabilities are not."""
     mu = WORLD.mu[0]
     drawn = torch.multinomial(mu, 40, replacement=True, generator=torch.Generator().manual_seed(1))
@@ -86,7 +86,7 @@ def test_by_hand_with_a_clip_and_a_propensity_that_is_missing():
     torch.testing.assert_close(slopes, torch.tensor([2.0 - 1, 4.0 - 1, -1.0], dtype=torch.float64))
 
 
-def test_propensities_are_used_where_there_are_any_unless_told_otherwise():
+def test_propensities_are_used_if_logged_and_not_switched_off():
     assert MLE().resolved(propensities=True).propensities == "logged"
     assert MLE().resolved(propensities=False).propensities == "unused"
     assert MLE(propensities="unused").resolved(propensities=True).propensities == "unused"

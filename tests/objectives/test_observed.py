@@ -104,7 +104,7 @@ def test_with_returns_it_is_the_tilt_by_q(beta):
     assert many.J(pi, gamma) > many.J(many.mu, gamma) + 1e-3
 
 
-def test_a_td_loss_beside_it_moves_no_optimum_of_a_table():
+def test_an_added_td_loss_moves_no_optimum_of_a_table():
     many, gamma = world(), 0.7
     settings = {"beta": 0.5, "form": "affine", "smallest": 0.0, "td_weight": 0.3, "gamma": gamma, "target": "expected"}
     learner = Learner(many, "lpi_observed", **settings).converge(2 * many.steps)

@@ -120,7 +120,7 @@ def test_the_value_need_not_rise_as_beta_falls():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_performance_difference_identity(seed):
+def test_the_performance_difference_identity_holds(seed):
     """J(π) - J(μ) = 1/(1-γ) E_{x~d_π} E_{a~π}[A_μ(x,a)], d_π normalised. (The paper leaves the factor out.)"""
     made, mu = process(10 * seed)
     pi = torch.softmax(draws(*mu.shape, seed=seed + 77), 1)

@@ -71,7 +71,7 @@ def test_windows_hold_what_people_do_and_long_histories_get_two_blocks(tmp_path)
     assert (long.data.length, long.model.blocks) == (200, 2)
 
 
-def test_what_is_given_stays_and_a_preset_is_untouched(small):
+def test_given_settings_and_presets_stay(small):
     config = resolve(config_of("mle", batch_size=7, width=9, dropout=0.3, patience=None), small)
     assert (config.train.batch_size, config.model.width, config.model.dropout) == (7, 9, 0.3)
     assert config.train.patience is None

@@ -1,4 +1,4 @@
-"""What was altered on disk is refused by name, and a folder of another kind is told for what it is."""
+"""Altered files are refused by name, and a folder of another kind is named for what it is."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def run(whole, tmp_path):
 
 
 @pytest.mark.parametrize("content", [[], {}, {"objective": "mle"}], ids=str)
-def test_a_manifest_that_is_no_runs(run, content):
+def test_a_manifest_of_something_else_is_refused(run, content):
     (run.folder / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(RunError, match=r"manifest\.json is not a run's"):
         run.policy()
@@ -48,7 +48,7 @@ def test_a_data_set_is_no_run_and_a_run_is_no_data_set(small, run):
         Prepared(run.folder)
 
 
-def test_settings_and_metrics_that_cannot_be_read(run):
+def test_unreadable_settings_and_metrics_are_refused(run):
     with (run.folder / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 2, "st')
     with pytest.raises(RunError, match=r"metrics\.jsonl was altered"):
@@ -58,7 +58,7 @@ def test_settings_and_metrics_that_cannot_be_read(run):
         run.config  # noqa: B018
 
 
-def test_weights_that_were_altered(run):
+def test_altered_weights_are_refused(run):
     path = run.folder / "policy.safetensors"
     content = bytearray(path.read_bytes())
     content[-1] ^= 0x80  # the sign of one weight
@@ -82,7 +82,7 @@ def test_a_file_that_was_altered_or_lost_is_named(name, run):
 
 
 def test_items_in_another_order_are_found_out(run):
-    """They would be recommended under one another's names."""
+    """Otherwise items would be recommended under one another's names."""
     path = run.folder / "items.parquet"
     items = pq.read_table(path)
     pq.write_table(items.set_column(1, "item_id", items["item_id"].combine_chunks()[::-1]), path)
@@ -153,7 +153,7 @@ def test_a_run_of_an_earlier_version_is_read(run):
     assert run.verify() == ["policy.safetensors"]
 
 
-def test_a_catalogue_that_was_cut_short(run):
+def test_a_truncated_catalogue_is_refused(run):
     path = run.folder / "items.parquet"
     path.write_bytes(path.read_bytes()[:-10])
     sign(run, "items.parquet")
@@ -181,7 +181,7 @@ def test_events_that_changed_places_are_found_out(small, tmp_path):
         Prepared(tmp_path / "data")
 
 
-def test_verify_tells_runs_and_data_from_other_folders(small, run, tmp_path, capsys):
+def test_verify_distinguishes_runs_and_data_from_other_folders(small, run, tmp_path, capsys):
     verify(run.folder)
     verify(small.path)
     said = capsys.readouterr().out.splitlines()
@@ -194,7 +194,7 @@ def test_verify_tells_runs_and_data_from_other_folders(small, run, tmp_path, cap
 @pytest.mark.parametrize(
     ("content", "says"), [([], "is not a data set's"), ({"format": 1}, "lacks counts, digest, events")], ids=str
 )
-def test_a_data_manifest_that_was_altered(small, tmp_path, content, says):
+def test_an_altered_data_manifest_is_refused(small, tmp_path, content, says):
     shutil.copytree(small.path, tmp_path / "data")
     (tmp_path / "data" / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=says):

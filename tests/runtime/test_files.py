@@ -95,7 +95,7 @@ def test_nearest_names_the_known_one():
     assert nearest("zzz", ["width", "blocks"]) == " (known: blocks, width)"
 
 
-def test_only_what_we_made_is_replaced(tmp_path):
+def test_only_our_own_folders_are_replaced(tmp_path):
     new = tmp_path / "new"
     with whole_folder(new, later=("page.html",)) as partial:
         (partial / "deep").mkdir()
@@ -143,8 +143,8 @@ with folders.whole_folder(Path(sys.argv[1]), force=True) as partial:
 """
 
 
-def test_what_evaluate_wrote_into_a_run_since_is_ours(tmp_path):
-    """`make demo` again, after somebody evaluated one of its runs; a stranger's file beside it still counts."""
+def test_later_evaluations_in_a_run_count_as_ours(tmp_path):
+    """`make demo` again, after somebody evaluated one of its runs; a stranger's file in the folder still counts."""
     with whole_folder(tmp_path / "demo") as folder:
         (folder / "run").mkdir()
         (folder / "run" / "manifest.json").write_text("{}")
@@ -164,7 +164,7 @@ def test_what_evaluate_wrote_into_a_run_since_is_ours(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["exchange", "two renames"])
-def test_killed_at_any_step_of_a_replacement(tmp_path, way):
+def test_a_kill_at_any_step_of_a_replacement_leaves_a_whole_folder(tmp_path, way):
     """There is always a whole folder, or the next process puts it back; and that one leaves nothing behind."""
     path = tmp_path / "new"
     with whole_folder(path) as partial:
@@ -186,7 +186,7 @@ def test_killed_at_any_step_of_a_replacement(tmp_path, way):
     assert (path / "a").read_text() == "new"
 
 
-def test_what_a_living_process_writes_is_left_alone(tmp_path):
+def test_files_of_a_living_process_are_left_alone(tmp_path):
     with whole_folder(tmp_path / "new") as partial:
         (partial / "a").write_text("slow")
         remove_abandoned(tmp_path / "new")
@@ -263,7 +263,7 @@ def test_the_next_writer_removes_what_a_kill_left_and_nothing_else(tmp_path):
         assert partial.read_text() == "slow", "what a living process writes is left alone"
 
 
-def test_a_full_disk_that_numpy_tells_without_a_number_is_one(tmp_path):
+def test_numpys_message_without_an_errno_means_a_full_disk(tmp_path):
     """`tofile` raises OSError("4000 requested and 1008 written"), which has no errno."""
     with pytest.raises(WriteError, match="No space left"), whole_file(tmp_path / "x.npy"):
         raise OSError("4000 requested and 1008 written")

@@ -1,4 +1,4 @@
-"""Random numbers are seeded as torch seeds them, without what torch does beside."""
+"""Random numbers are seeded as torch seeds them, without the other work of torch's own function."""
 
 from __future__ import annotations
 

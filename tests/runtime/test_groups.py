@@ -18,5 +18,5 @@ def builds_an_optimiser(ranks):
     assert not kept, "a group that a default argument keeps has threads that live into the interpreter's exit"
 
 
-def test_nothing_keeps_the_group_alive():
+def test_the_group_ends_with_its_block():
     in_processes(2, builds_an_optimiser, fresh=True)  # what is imported when is the point

@@ -10,7 +10,7 @@ from localpolicy.runtime.interrupt import stop_requested
 from localpolicy.training.numerics import deterministic
 
 
-def test_blocks_that_overlap_are_set_back_by_the_last():
+def test_the_last_of_overlapping_blocks_resets_the_handlers():
     handler = signal.getsignal(signal.SIGTERM)
     blocks = [stop_requested(), stop_requested()]
     asked = [block.__enter__() for block in blocks]

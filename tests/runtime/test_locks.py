@@ -126,7 +126,7 @@ def without_locks(descriptor: int, how: int) -> None:
     raise OSError(errno.ENOLCK, "No locks available")
 
 
-def test_why_a_name_cannot_be_locked_is_told_apart(tmp_path, monkeypatch):
+def test_reasons_against_a_lock_are_distinguished(tmp_path, monkeypatch):
     (tmp_path / "a").touch()
     held = try_to_lock(tmp_path / "a")
     assert isinstance(held, int)
@@ -166,7 +166,7 @@ def dead() -> str:
 
 
 @pytest.mark.parametrize("left", ["a killed process", "nobody"])
-def test_who_clears_up_is_waited_for_instead_of_being_taken_for_a_writer(left, dead, tmp_path, monkeypatch):
+def test_a_writer_waits_for_a_process_that_cleans_up(left, dead, tmp_path, monkeypatch):
     path = tmp_path / folders.LOCK
     path.write_text(dead if left == "a killed process" else "")
     clearing, waits = lock_if_free(path), []

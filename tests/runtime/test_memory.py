@@ -1,4 +1,4 @@
-"""Buffers of a step are used again, not asked for anew: page faults on fresh ones cost as much as the arithmetic."""
+"""Buffers of a step are used again: page faults on fresh ones cost as much as the arithmetic."""
 
 from __future__ import annotations
 

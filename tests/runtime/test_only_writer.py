@@ -37,7 +37,7 @@ def day(number: int, rows: int = 360) -> pa.Table:
     })  # fmt: skip
 
 
-def test_a_second_process_is_told_who_writes_and_a_kill_frees_the_folder(tmp_path):
+def test_a_second_process_names_the_writer_and_a_kill_frees_the_folder(tmp_path):
     path = tmp_path / "data"
     holder = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert holder.stdout.readline() == b"held\n"

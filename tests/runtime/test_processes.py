@@ -1,4 +1,4 @@
-"""Tasks in several processes: done here or there alike, and ended by a signal or a deadline."""
+"""Parallel tasks: equal results in one process or several, ended by a signal or a deadline."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def double(number):
     return 2 * number
 
 
-def test_work_is_done_here_or_in_processes_alike():
+def test_work_in_this_process_equals_work_in_others():
     assert dict(in_processes(double, [1, 2, 3], processes=1)) == {1: 2, 2: 4, 3: 6}  # in two: the next test
     assert list(in_processes(double, [], processes=2)) == []
     with pytest.raises(Stopped, match="time limit"):
@@ -25,7 +25,7 @@ def test_work_is_done_here_or_in_processes_alike():
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_what_follows_from_an_outcome_is_done_too(processes):
+def test_tasks_that_follow_from_an_outcome_are_done(processes):
     queue, outcomes = deque([1, 2, 3]), {}
     for task, outcome in in_processes(double, queue, processes=processes):
         outcomes[task] = outcome
@@ -35,7 +35,7 @@ def test_what_follows_from_an_outcome_is_done_too(processes):
     assert not queue
 
 
-def test_a_module_that_is_gone_stops_no_other_work(monkeypatch):
+def test_a_removed_module_stops_no_other_work(monkeypatch):
     """What a user named once is imported in new processes too; a run that does not need it must not suffer."""
     monkeypatch.setattr("localpolicy.plugins._modules", ["gone_since"])
     assert dict(in_processes(double, [1, 2], processes=2)) == {1: 2, 2: 4}
@@ -58,7 +58,7 @@ if __name__ == "__main__":
 """
 
 
-def test_terminated_it_ends_its_processes_and_says_how_to_go_on(tmp_path):
+def test_a_terminated_pool_ends_its_processes_and_says_how_to_resume(tmp_path):
     (tmp_path / "sleeper.py").write_text(SLEEPER)
     with subprocess.Popen(
         [sys.executable, tmp_path / "sleeper.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -91,8 +91,8 @@ if __name__ == "__main__":
 """
 
 
-def test_terminated_it_waits_for_no_process_that_does_not_end(tmp_path):
-    """One that hears the wish in the midst of something long kept the command waiting; and none may be left."""
+def test_a_terminated_pool_waits_for_no_process_that_does_not_end(tmp_path):
+    """A process that was busy with something long kept the command waiting; and none may be left."""
     (tmp_path / "stubborn.py").write_text(STUBBORN)
     with subprocess.Popen([sys.executable, tmp_path / "stubborn.py"], stdout=subprocess.PIPE, text=True) as program:
         for _ in range(2):

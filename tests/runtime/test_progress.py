@@ -31,13 +31,13 @@ def test_a_narrow_terminal_shows_the_bar_and_the_time_left(monkeypatch, capsys):
     assert "epoch 3 of 20" in line and len(line) <= 80
 
 
-def test_a_notebook_shows_one_line_that_goes_when_it_is_done(monkeypatch, capsys):
+def test_a_notebook_shows_one_line_and_removes_it_at_the_end(monkeypatch, capsys):
     """Without a terminal and without widgets, and without asking for it."""
     monkeypatch.setattr(bars, "in_notebook", lambda: True)
     monkeypatch.setattr(bars, "find_spec", lambda name: None)
     with progress("training mle", 40) as advance:
         advance(12, note=lambda: "loss 3.1")
-        advance(1)  # within half a second nothing is written anew
+        advance(1)  # within half a second nothing is written again
     shown = capsys.readouterr().err
     text = "training mle: 12 of 40 loss 3.1"
     assert shown == f"\r{text}\r{' ' * len(text)}\r"

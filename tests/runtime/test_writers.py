@@ -35,13 +35,13 @@ def node(path: Path, kind: int, device: int) -> Path:
     return path
 
 
-def test_a_device_is_written_to_and_stays(tmp_path):
+def test_writing_keeps_a_device(tmp_path):
     device = node(tmp_path / "null", stat.S_IFCHR, NULL)
     write_json(device, {"a": 1})
     assert stat.S_ISCHR(device.lstat().st_mode) and list(tmp_path.iterdir()) == [device]
 
 
-def test_a_pipe_is_written_to_and_stays(tmp_path):
+def test_writing_keeps_a_pipe(tmp_path):
     pipe, came = tmp_path / "pipe", []
     os.mkfifo(pipe)
     reader = threading.Thread(target=lambda: came.append(pipe.read_text()))
@@ -52,7 +52,7 @@ def test_a_pipe_is_written_to_and_stays(tmp_path):
     assert list(tmp_path.iterdir()) == [pipe]
 
 
-def test_nothing_reaches_a_stream_before_all_is_there(tmp_path):
+def test_a_stream_gets_nothing_before_the_content_is_complete(tmp_path):
     read, write = os.pipe()
     with pytest.raises(KeyError), whole_file(Path(f"/dev/fd/{write}")) as partial:
         partial.write_text("half")
@@ -82,7 +82,7 @@ def test_the_standard_output_gets_what_is_printed_and_written_in_order(tmp_path,
 
 
 @pytest.mark.parametrize("kind", ["relative", "absolute", "a chain", "to nothing yet"])
-def test_a_link_stays_and_what_it_names_is_replaced(tmp_path, kind):
+def test_a_link_stays_and_its_target_is_replaced(tmp_path, kind):
     (tmp_path / "disk").mkdir()
     target, link = tmp_path / "disk" / "result.json", tmp_path / "link.json"
     if kind != "to nothing yet":
@@ -95,7 +95,7 @@ def test_a_link_stays_and_what_it_names_is_replaced(tmp_path, kind):
     assert list((tmp_path / "disk").iterdir()) == [target]
 
 
-def test_a_loop_of_links_is_told(tmp_path):
+def test_a_loop_of_links_is_refused(tmp_path):
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(LocalPolicyError, match="loop of links"):
@@ -115,7 +115,7 @@ def test_disks_and_sockets_are_refused(tmp_path):
         write_json(node(tmp_path / "disk", stat.S_IFBLK, DISK), 1)
 
 
-def test_a_folder_through_a_link_lies_where_the_link_says(tmp_path):
+def test_a_folder_through_a_link_is_made_at_its_target(tmp_path):
     (tmp_path / "disk").mkdir()
     (tmp_path / "link").symlink_to("disk/data")
     for force in (False, True):
@@ -177,7 +177,7 @@ def test_only_the_folders_of_a_run_are_searched_for_what_a_kill_left(tmp_path):
     assert [name for name in names if (tmp_path / name).exists()] == list(names[2:])
 
 
-def test_go_begins_in_no_folder_of_others(tmp_path):
+def test_go_refuses_a_folder_of_something_else(tmp_path):
     (tmp_path / "log.csv").write_text("sequence_id,item_id,event,timestamp\n1,2,click,3\n")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
@@ -200,13 +200,13 @@ def test_the_current_folder_may_be_replaced_where_it_is_empty(tmp_path, monkeypa
     assert sorted(os.listdir(tmp_path / "empty")) == [".localpolicy.json", "x"] and os.listdir(tmp_path) == ["empty"]
 
 
-def test_a_run_may_lie_where_a_link_to_nothing_says(tmp_path):
+def test_a_run_may_be_made_through_a_dangling_link(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "there")
     with training_lock(tmp_path / "link"):
         assert (tmp_path / "there").is_dir() and (tmp_path / "link").is_symlink()
 
 
-def test_a_stream_that_takes_nothing_is_told(tmp_path):
+def test_a_stream_that_accepts_nothing_is_reported(tmp_path):
     with pytest.raises(WriteError, match="/dev/full could not be written: No space left"):
         write_text(Path("/dev/full"), "x")
     reads, writes = os.pipe()

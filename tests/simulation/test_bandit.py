@@ -192,7 +192,7 @@ def test_policies_that_are_none_are_refused() -> None:
 TOLD = BanditConfig(contexts=40, items=400, features=2, told=0.9, new_items=0.5, new_rounds=2, taste=0.0)
 
 
-def test_true_features_tell_the_reward_and_false_ones_do_not() -> None:
+def test_true_features_predict_the_reward_and_false_ones_do_not() -> None:
     """Without taste an item's logit is its appeal: columns explain `told` of its variance together, or nothing."""
     world = BanditWorld(TOLD, seed=1)
     table = world.item_table()

@@ -1,4 +1,4 @@
-"""The shop with a foreign ranker: its order of lists by worth, its log, and its stops."""
+"""The shop with a foreign ranker: the quality of its lists, its log, and its stops."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def films(folder: Path) -> dict[int, list[list[str]]]:
     return found
 
 
-def test_yoochoose(tmp_path: Path) -> None:
+def test_yoochoose_has_its_format_and_counts(tmp_path: Path) -> None:
     sessions = 20_000
     result = simulate("yoochoose", tmp_path / "out", sequences=sessions)
     clicks, buys = (read(tmp_path / "out" / f"yoochoose-{kind}.dat") for kind in ("clicks", "buys"))
@@ -59,7 +59,7 @@ def test_yoochoose(tmp_path: Path) -> None:
     assert all(datetime.fromisoformat(time) > last[session] for session, time, *_ in buys)
 
 
-def test_retailrocket(tmp_path: Path) -> None:
+def test_retailrocket_has_its_format_and_counts(tmp_path: Path) -> None:
     visitors = 40_000
     result = simulate("retailrocket", tmp_path / "out", sequences=visitors)
     header, *rows = read(tmp_path / "out" / "events.csv")
@@ -85,7 +85,7 @@ def test_retailrocket(tmp_path: Path) -> None:
             assert int(before[0]) < int(row[0])
 
 
-def test_netflix(tmp_path: Path) -> None:
+def test_netflix_has_its_format_and_counts(tmp_path: Path) -> None:
     users = 3000
     result = simulate("netflix", tmp_path / "out", sequences=users, items=2000)
     found = films(tmp_path / "out")
@@ -115,7 +115,7 @@ def test_netflix_buckets_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("world", RAW)
-def test_same_seed_same_bytes(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_seeds_give_equal_bytes(world: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw, "CHUNK", 128)
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         simulate(world, tmp_path / name, sequences=300, items=500, seed=seed)

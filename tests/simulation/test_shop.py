@@ -92,7 +92,7 @@ def test_the_logging_agent_and_the_log_are_the_same_policy() -> None:
     np.testing.assert_allclose(chunk.propensity, reread.propensity)
 
 
-def test_an_agent_that_tells_no_probabilities_logs_none() -> None:
+def test_an_agent_without_probabilities_logs_none() -> None:
     (chunk,) = TINY.log(20, 1, agent=lambda items, events, rng: np.zeros(len(items)))
     assert not chunk.item.any()
     assert np.isnan(chunk.propensity).all()

@@ -16,7 +16,7 @@ def lpi(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_writes_and_says_what(tmp_path: Path) -> None:
+def test_simulate_writes_a_world_and_names_its_files(tmp_path: Path) -> None:
     out, figures = tmp_path / "out", tmp_path / "figures.json"
     done = lpi("bandit", "--out", str(out), "--sequences", "200", "--set", "contexts=10", "--json", str(figures))
     assert (done.returncode, done.stderr) == (0, "")
@@ -27,7 +27,7 @@ def test_it_writes_and_says_what(tmp_path: Path) -> None:
     assert found["logging_value"] == load_world(out).logging_value()
 
 
-def test_it_names_the_nearest_world(tmp_path: Path) -> None:
+def test_a_typo_names_the_nearest_world(tmp_path: Path) -> None:
     done = lpi("retailroket", "--out", str(tmp_path / "out"))
     assert done.returncode == 2
     assert "did you mean 'retailrocket'" in done.stderr

@@ -34,7 +34,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("world", ["bandit", "store"])
 @pytest.mark.parametrize("prepared", [False, True])
-def test_same_seed_same_bytes(world: str, prepared: bool, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_bytes(world: str, prepared: bool, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         simulate(world, tmp_path / name, sequences=300, seed=seed, prepared=prepared)
     same, other = digests(tmp_path / "a"), digests(tmp_path / "c")
@@ -211,7 +211,9 @@ def test_many_chunks_make_one_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("write", [write_log, write_prepared])
 @pytest.mark.parametrize("world", [BANDIT, SHOP], ids=["bandit", "store"])
-def test_a_world_is_loaded_from_beside_its_log(world: BanditWorld | StoreWorld, write: object, tmp_path: Path) -> None:
+def test_a_world_is_loaded_from_the_folder_of_its_log(
+    world: BanditWorld | StoreWorld, write: object, tmp_path: Path
+) -> None:
     write(world, tmp_path / "out", sequences=50)
     for folder in (tmp_path / "out", tmp_path / "out" / "truth"):
         loaded = load_world(folder)
@@ -293,7 +295,7 @@ def test_split_fractions_must_add_up(tmp_path: Path) -> None:
         write_prepared(SHOP, tmp_path / "data", sequences=10, fractions=(0.5, 0.1, 0.1))
 
 
-def test_an_item_table_is_written_beside_the_log(tmp_path: Path) -> None:
+def test_an_item_table_is_written_next_to_the_log(tmp_path: Path) -> None:
     """Raw and prepared: with items that the log never shows, and numbers that stay as more of them come."""
     world = BanditWorld(BanditConfig(contexts=20, items=30, features=1, new_items=0.4, new_rounds=2))
     write_log(world, tmp_path / "raw", sequences=200)

@@ -21,7 +21,7 @@ main()
     [["store"], ["bandit"], ["store", "--prepared"], ["yoochoose"], ["retailrocket"], ["netflix"]],
     ids=" ".join,
 )
-def test_a_full_disk(tmp_path: Path, options: list[str]) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, options: list[str]) -> None:
     command = [sys.executable, "-c", LIMITED, "simulate", *options, "--sequences", "3000"]
     result = subprocess.run([*command, "--out", str(tmp_path / "world")], capture_output=True, text=True, check=False)
     assert result.returncode == 2, result.stderr

@@ -44,7 +44,7 @@ _VARIANTS = {"negatives": "q_sampled", "target": "next_value", "logging": "logp_
 
 
 def find(name: str) -> type[Objective] | None:
-    """The objective of this name: ours, one that an installed package registers, or one that is imported already."""
+    """Class of the objective of this name: ours, a registered one, or an imported one; None if there is none."""
     if name in OBJECTIVES:
         return OBJECTIVES[name]
     objective = plugins.find("objectives", name)
@@ -52,7 +52,7 @@ def find(name: str) -> type[Objective] | None:
 
 
 def objective_of(given: Any, *, recorded: bool = False) -> Objective:
-    """An objective from its name, its settings, or itself. `recorded`: of a run, which may name one unknown here."""
+    """Objective from its name, its settings, or itself. `recorded`: from a run, which may name one unknown here."""
     if isinstance(given, Objective):
         return given
     if isinstance(given, type) and issubclass(given, Objective):
@@ -77,7 +77,7 @@ def objective_of(given: Any, *, recorded: bool = False) -> Objective:
 
 
 def _in_todays_words(values: Mapping[str, Any], *, recorded: bool) -> Mapping[str, Any]:
-    """`exp_weighted`, a name for one setting of `lpi_observed`; and runs from before the expectile baseline went."""
+    """Settings in today's names: `exp_weighted` is a point of `lpi_observed`, and the expectile baseline is gone."""
     if values.get("name") == "exp_weighted":
         kept = {key: value for key, value in values.items() if key not in ("name", "temperature")}
         point = {"form": "exponential", "smallest": 0.0, "beta": values.get("temperature", 0.5)}
@@ -88,7 +88,7 @@ def _in_todays_words(values: Mapping[str, Any], *, recorded: bool) -> Mapping[st
 
 
 def _refuse_unused(cls: type[Objective], values: Mapping[str, Any]) -> None:
-    """A setting of other objectives is named with those that use it."""
+    """Raise ConfigError for a setting of other objectives, and name these."""
     for key in values:
         users = [name for name, other in OBJECTIVES.items() if key in other.model_fields]
         if users and key not in cls.model_fields:
@@ -97,7 +97,7 @@ def _refuse_unused(cls: type[Objective], values: Mapping[str, Any]) -> None:
 
 
 def _refuse_unread(objective: Objective) -> None:
-    """A setting that this variant does not read is left at its default."""
+    """Raise ConfigError for a changed setting that this variant does not read."""
     fields = objective.reads().fields
     for key, field in _VARIANTS.items():
         declared = type(objective).model_fields.get(key)

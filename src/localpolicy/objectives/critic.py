@@ -22,7 +22,7 @@ from localpolicy.types import Readout, Reads, Terms
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOGGING = "μ̂: 'head' (trained beside the policy), or the folder of a run (items newer than it have probability 0)"
+LOGGING = "μ̂: 'head' (trained with the policy), or the folder of a run (items newer than it have probability 0)"
 
 
 class TDObjective(Objective):
@@ -34,7 +34,7 @@ class TDObjective(Objective):
     logging: str = Field("head", description=LOGGING)
 
     def td_reads(self) -> Reads:
-        """What the TD loss reads."""
+        """Fields that the TD loss reads."""
         fields = {"q_fit", "next_value"} | ({"logp_logging"} if self.target == "expected" else set())
         return Reads(frozenset(fields), "q", self.gamma, self.target, logging=self.logging)
 
@@ -75,7 +75,7 @@ class Critic(Objective):
 
 
 def at_first_place(readout: Readout) -> Tensor:
-    """r/e: what the item would have earned at its list's first place."""
+    """r/e: the item's reward at the first place of its list."""
     return readout.reward if readout.examined is None else readout.reward / readout.examined
 
 

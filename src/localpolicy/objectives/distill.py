@@ -1,8 +1,8 @@
-"""A policy in one network, after another policy: -Σ_a π*(a|x) log π(a|x) over the whole catalogue.
+"""Distillation of another policy into one network: -Σ_a π*(a|x) log π(a|x) over the whole catalogue.
 
-Its minimum is π = π*, and what it exceeds the teacher's entropy by is KL(π*‖π). The closed form has 1 + K networks
-and serves any β; distilled, it is one network of the usual size for one β. Full rows rather than one drawn action:
-a draw would add noise that the teacher does not have.
+Its minimum is π = π*, and it exceeds the teacher's entropy by KL(π*‖π). The closed form has 1 + K networks and serves
+any β; distilled, it is one network of the usual size for one β. Full rows rather than one drawn action: a draw would
+add noise that the teacher does not have.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from localpolicy.types import Readout, Reads, Terms
 
 
 class Distill(Objective):
-    """Imitate the run in the folder `teacher`."""
+    """Distillation of the run in the folder `teacher`."""
 
     name = "distill"
     capturable = True
@@ -24,7 +24,7 @@ class Distill(Objective):
     beta: float | None = Field(None, gt=0, description="the β to imitate it at (default: its own)")
 
     def reads(self) -> Reads:
-        """The cross-entropy towards the teacher."""
+        """Cross-entropy towards the teacher."""
         return Reads(frozenset({"cross_entropy"}), logging=self.teacher, teacher=True, beta=self.beta)
 
     def terms(self, readout: Readout) -> Terms:

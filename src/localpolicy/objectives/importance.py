@@ -2,7 +2,7 @@
 
 Where nothing is clipped, the gradient of -min(ρ, c) r log π with ρ = π/μ̂ held constant is that of the importance-
 weighted estimate of J. There is no interior optimum: the weights follow the policy. Departures: the clip is on the
-ratio (30, as in the paper); no top-K correction. μ̂ is a head trained beside the policy, another run, or the
+ratio (30, as in the paper); no top-K correction. μ̂ is a head trained with the policy, another run, or the
 propensities of the log (`propensities=logged`). Where another run cannot have taken the action, the weight is 0.
 """
 
@@ -33,12 +33,12 @@ class ByRatio(Objective):
     logging: str = Field("head", description=LOGGING)
 
     def reads(self) -> Reads:
-        """Where μ(a|x) comes from."""
+        """Fields that give μ(a|x): a head, a frozen run, or the log's propensities."""
         field = "logged_propensity" if self.propensities == "logged" else "logp_logging"
         return Reads(frozenset({field}), logging=self.logging)
 
     def ratio(self, readout: Readout) -> Tensor:
-        """ρ = π/μ̂, a constant; 0 where μ̂ = 0: such an action (the item is newer) was not drawn from μ̂."""
+        """ρ = π/μ̂, a constant; 0 if μ̂ = 0: such an action (the item is newer) was not drawn from μ̂."""
         if self.propensities == "logged":
             ratio = (readout.logp - readout.need("logged_propensity").log()).detach().exp()
             return ratio.where(~ratio.isnan(), 0.0)  # the log does not say what could be
@@ -48,12 +48,12 @@ class ByRatio(Objective):
 
 
 class ImportanceWeighted(ByRatio):
-    """Settings and weights of both."""
+    """Settings and weights of `ips` and `ips_pg`."""
 
     clip: float = Field(30.0, gt=0, description="largest importance ratio π/μ̂")
 
     def _importance_weighted(self, readout: Readout, reward: Tensor) -> Terms:
-        """-min(π/μ̂, c) · reward · log π; and -log μ̂ where μ̂ is a head."""
+        """-min(π/μ̂, c) · reward · log π; and -log μ̂ if μ̂ is a head."""
         ratio = self.ratio(readout)
         weight = ratio.clamp(max=self.clip) * reward
         return weighted(readout.logp, weight, clipped=ratio > self.clip, **logging_loss(readout))
@@ -78,7 +78,7 @@ class IPSPG(ImportanceWeighted):
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
 
     def reads(self) -> Reads:
-        """Returns, and where μ(a|x) comes from."""
+        """Fields of the return, and of μ(a|x)."""
         reads = super().reads()
         return reads._replace(fields=reads.fields | {"return_to_go"}, gamma=self.gamma)
 

@@ -1,4 +1,4 @@
-"""The likelihood of the logging head, for every objective that needs μ̂ and has it trained beside the policy."""
+"""Likelihood of the logging head, for every objective that needs μ̂ and trains it with the policy."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ if TYPE_CHECKING:
 
 
 def logging_loss(readout: Readout) -> dict[str, Tensor]:
-    """-log μ̂(a|x) where μ̂ is a head; nothing where it is a frozen run, or where there is none."""
+    """-log μ̂(a|x) if μ̂ is a head; nothing if it is a frozen run, or if there is none."""
     logp = readout.logp_logging
     return {} if logp is None or not logp.requires_grad else {"logging": -logp}

@@ -5,8 +5,8 @@ networks of their own, fitted one after another. The two objectives differ in th
 Q(x,a) otherwise; with γ = 0 they are equal. The paper's own way to this policy is in `lpi_weighted`.
 
 On a log of actions, such as views and purchases, a purchase follows the view of the same product whatever is shown. Row
-by row, a critic learns that what was just viewed is bought, and the policy shows it again, which earns nothing. So the
-critics learn from first meetings there, each credited with all that came of the item (see `data.first_meetings`): the
+by row, a critic learns that the product just viewed is bought, and the policy shows it again, which earns nothing. So
+the critics learn from first meetings there, each credited with all rewards of the item (see `data.first_meetings`): the
 choices that the gate judges by.
 
 Departures from the paper: the critic estimates Q_μ, starts from μ̂'s weights, and is multiplied by its held-out
@@ -34,7 +34,7 @@ DIAL = ("beta", "max_js", "calibrate_critic", "cap")  # settings that read the s
 
 
 class ClosedForm(Objective):
-    """Settings and stages of both objectives."""
+    """Settings and stages of `lpi_cb` and `lpi_rl`."""
 
     beta: float | None = Field(
         None, gt=0, description="β: the price of divergence; smaller moves further from the log (default: chosen on "
@@ -67,17 +67,17 @@ class ClosedForm(Objective):
     )  # fmt: skip
 
     def model_post_init(self, context: object) -> None:
-        """A cap that leaves nothing to prefer is a mistake."""
+        """Raise ConfigError unless `cap` is above 1."""
         if self.cap is not None and self.cap <= 1:
             raise ConfigError(f"objective.cap: the closed form needs a cap above 1, got {self.cap:g}.")
 
     def crediting(self, *, meetings: Callable[[], bool]) -> Self:
-        """First meetings are credited where they are what the gate judges by, unless it was said otherwise."""
+        """Resolve `credit`: as set, else `meetings` if the gate judges this log by them, else `rows`."""
         credit = self.credit or ("meetings" if meetings() else "rows")
         return self.model_copy(update={"credit": credit})
 
     def fit(self, fitting: Fitting) -> Any:
-        """μ̂ first; then the critics, each from μ̂'s weights; together they are the policy."""
+        """Train μ̂, then the critics, each from μ̂'s weights; return the policy that they make."""
         logging = fitting.logging_policy(self.logging)
         critics = []
         for number in range(self.critics):
@@ -91,20 +91,20 @@ class ClosedForm(Objective):
         return fitting.improved(self, logging, critics)
 
     def undialled(self) -> Self:
-        """The same at the dial's defaults: what decides the networks."""
+        """Settings with the dial at its defaults: those that decide the networks."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DIAL})
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
-        """The one it chose, or was given."""
+        """The β that the run chose, or was given."""
         return float(manifest["improvement"]["beta"])
 
     def critic_objective(self, logging: str) -> Critic:
-        """What the critics minimise, μ̂ being the run in the folder `logging`."""
+        """Objective of the critics, for μ̂ in the folder `logging`."""
         raise NotImplementedError
 
     @property
     def described(self) -> str:
-        """What the policy is, in words: closed form, with what its critics credit and their discount."""
+        """Short description of the policy: closed form, with the rewards that its critics credit and their discount."""
         if self.credit == "meetings":
             return "closed form; first meetings, undiscounted"
         gamma = self.critic_objective("").gamma
@@ -117,14 +117,14 @@ class ClosedForm(Objective):
 
     @property
     def largest_factor(self) -> float | None:
-        """The cap of exp(A/β): none, unless one is given."""
+        """Cap of exp(A/β); None without a cap."""
         return self.cap
 
     def ceiling(self, *, again: bool) -> float | None:
         """The largest JS from μ̂ of a β that is chosen, not given; `again`: the log is an improved policy's own.
 
-        Where rounds follow each other, a step that is too short is made up for in the next, and one that is too long
-        is not: a log of the policy beyond tells little of the way back.
+        If rounds follow each other, a step that is too short is made up for in the next, and one that is too long is
+        not: a log of the policy beyond is little evidence about the way back.
         """
         return AGAIN if self.max_js is None and again else self.max_js
 
@@ -135,11 +135,11 @@ class LPIBandit(ClosedForm):
     name = "lpi_cb"
 
     def critic_objective(self, logging: str) -> Critic:
-        """(r̂(x,a) - r)²."""
+        """(r̂(x,a) - r)² over actions, or over first meetings."""
         return Critic(kind="reward", gamma=0.0, logging=logging, meetings=self.credit == "meetings")
 
     def reads(self) -> Reads:
-        """What its stages read."""
+        """Fields that the stages read: q_fit and logp_logging."""
         fields = frozenset({"q_fit", "logp_logging"})
         return Reads(fields, "reward", logging=self.logging, meetings=self.credit == "meetings")
 
@@ -153,7 +153,7 @@ class LPI(ClosedForm):
     )
 
     def model_post_init(self, context: object) -> None:
-        """What first meetings earned is counted whole."""
+        """Raise ConfigError for a γ with first meetings, whose rewards are not discounted."""
         super().model_post_init(context)
         if self.credit == "meetings" and self.gamma:
             raise ConfigError(
@@ -162,25 +162,25 @@ class LPI(ClosedForm):
             )
 
     def crediting(self, *, meetings: Callable[[], bool]) -> Self:
-        """With the γ of rows, where these are credited; where γ is given and no credit, rows are meant."""
+        """Resolve `credit` and γ: a given γ means rows, and rows get the default γ."""
         chosen = super().crediting(meetings=lambda: self.gamma is None and meetings())
         return chosen.model_copy(update={} if chosen.credit == "meetings" else {"gamma": chosen.discount})
 
     @property
     def discount(self) -> float:
-        """γ."""
+        """γ of the critic: as set, else 0 for first meetings and the default for rows."""
         if self.gamma is not None:
             return self.gamma
         return 0.0 if self.credit == "meetings" else DISCOUNT
 
     def critic_objective(self, logging: str) -> Critic:
-        """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²; of first meetings (r̂(x,a) - R)², R being all that came of the item."""
+        """(Q(x,a) - (r + γ Σ_a μ̂ Q(x',a)))²; for first meetings (r̂(x,a) - R)², R the sum of the item's rewards."""
         if self.credit == "meetings":
             return Critic(kind="reward", gamma=0.0, logging=logging, meetings=True)
         return Critic(kind="q", gamma=self.discount, logging=logging)
 
     def reads(self) -> Reads:
-        """What its stages read."""
+        """Fields that the stages read: q_fit, next_value and logp_logging."""
         fields = frozenset({"q_fit", "next_value", "logp_logging"})
         meetings = self.credit == "meetings"
         return Reads(fields, "q", self.discount, "expected", logging=self.logging, meetings=meetings)
@@ -192,7 +192,7 @@ class LPI(ClosedForm):
 
     @property
     def tower_dropout(self) -> float | None:
-        """Returns are noisier than what is taken next: a critic overfits sooner than μ̂, where it starts from."""
+        """Dropout of the critics, larger than μ̂'s: returns are noisier than next items, so a critic overfits sooner."""
         return CRITIC_DROPOUT if self.critic_dropout is None else self.critic_dropout
 
     @property

@@ -48,7 +48,7 @@ BASELINE_FIELD = {
 
 
 class Weighted(Objective):
-    """Settings and weights of both objectives."""
+    """Settings and weights of `lpi_cb_weighted` and `lpi_rl_weighted`."""
 
     beta: float = Field(1.0, gt=0, description="β: the price of divergence; smaller moves further from the log")
     logging: str = Field("head", description=LOGGING)
@@ -57,11 +57,11 @@ class Weighted(Objective):
     td_weight: float = Field(1.0, ge=0, description="λ, weight of the critic's loss (TD, or squared error of r̂)")
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
-        """The one it was trained at."""
+        """The β that the run was trained at."""
         return self.beta
 
     def baseline_reads(self) -> frozenset[str]:
-        """What g(x) is read from."""
+        """Fields that the baseline g(x) reads."""
         field = BASELINE_FIELD[self.baseline]
         fields = {field} if field else set()
         if self.baseline == "expected":
@@ -91,7 +91,7 @@ class LPIWeightedBandit(Weighted):
     advantage: Literal["direct", "observed"] = Field("direct", description="A from r̂(x,a), or from the logged r")
 
     def reads(self) -> Reads:
-        """The baseline's numbers, and r̂ where it is needed."""
+        """Fields of the baseline, and of r̂ if it is needed."""
         fields = self.baseline_reads()
         if self.advantage == "direct":
             fields |= {"q", "q_fit"}
@@ -119,7 +119,7 @@ class LPIWeighted(Weighted, TDObjective):
     negatives: int = Field(10, ge=1, description="random items in the sampled advantage")
 
     def reads(self) -> Reads:
-        """The critic's numbers, and the baseline's."""
+        """Fields of the critic, and of the baseline."""
         reads = self.td_reads()._replace(negatives=self.negatives)
         if self.advantage == "sampled":
             return reads._replace(fields=reads.fields | {"q", "q_sampled"})
@@ -128,7 +128,7 @@ class LPIWeighted(Weighted, TDObjective):
         return reads._replace(fields=reads.fields | self.baseline_reads() | {"q"})
 
     def model_post_init(self, context: object) -> None:
-        """A setting that changes nothing is a mistake."""
+        """Raise ConfigError for a setting that changes nothing."""
         if self.advantage == "sampled" and self.baseline != "expected":
             raise ConfigError("objective.baseline: the sampled advantage is its own baseline. Leave baseline out.")
 

@@ -5,11 +5,11 @@ probability of every action it took says more. With ρ = π(a|x)/μ(a|x), E_μ[�
 
     KL(μ‖π)  =  E_μ[-log ρ]  =  E_μ[ρ - 1 - log ρ]
 
-and the last form is never negative and exactly 0 at π = μ, position by position: its gradient has no noise there, where
-that of -log ρ has all of its own. Both have the same mean, so the optimum is the same in every class of policies, and
-also where μ knew more than the history shows. ρ - 1 is a control variate: its mean is 0, and a log in which it stays
-away from 0 states wrong propensities. Departure: above ρ = c (10) it goes on as its tangent in log ρ, so that a single
-action that μ hardly ever takes does not throw the policy off.
+and the last form is never negative and exactly 0 at π = μ, position by position: its gradient has no noise there, while
+that of -log ρ has all of its own. Both have the same mean, so the optimum is the same in every class of policies, even
+if μ knew more than the history shows. ρ - 1 is a control variate: its mean is 0, and a log in which it stays away from
+0 states wrong propensities. Departure: above ρ = c (10) it continues as its tangent in log ρ, so that a single action
+that μ hardly ever takes does not throw the policy off.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class MLE(Objective):
     clip: float = Field(10.0, gt=1, description="with propensities: largest weight of a ratio π/μ")
 
     def resolved(self, *, propensities: bool) -> MLE:
-        """Logged propensities are used where there are any, unless it was said otherwise."""
+        """Resolve `propensities`: as set, else used if the log has any."""
         if self.propensities is not None:
             return self
         return self.model_copy(update={"propensities": "logged" if propensities else "unused"})
 
     def reads(self) -> Reads:
-        """The logged propensities, where they are used."""
+        """Field of the logged propensities, if they are used."""
         return Reads(frozenset({"logged_propensity"}) if self.propensities == "logged" else frozenset())
 
     def terms(self, readout: Readout) -> Terms:
-        """-log π(a|x), and with propensities ρ - 1, ρ = π/μ; nothing where none was logged."""
+        """-log π(a|x), and with propensities ρ - 1, ρ = π/μ; 0 at positions without a propensity."""
         if self.propensities != "logged":
             return unweighted(readout.logp)
         stated, limit = readout.need("logged_propensity").detach(), log(self.clip)

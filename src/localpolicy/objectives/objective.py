@@ -1,8 +1,8 @@
-"""What an objective is: a frozen group of settings with its equation.
+"""Base class of objectives: a frozen group of settings with its equation.
 
 The equation is a pure function from per-position numbers to named per-position losses. It reads the fields of a
-`Readout` that it declares, and nothing else: so it cannot get a reduction wrong, knows nothing of the catalogue's
-size, and its tests need no model. One of your own is a subclass with its own fields; nothing else must change.
+`Readout` that it declares, and nothing else: so it cannot get a reduction wrong, knows nothing of the catalogue's size,
+and its tests need no model. One of your own is a subclass with its own fields; nothing else must change.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 
 
 class Fitting(Protocol):
-    """What training offers an objective that is to be fitted (see `training.fitting`)."""
+    """Training that an objective's `fit` can use: stages, and their assembly (see `training.fitting`)."""
 
     def network(self) -> Any:
-        """One network, trained by the objective's own terms: the run."""
+        """Train one network by the objective's own terms; return its run."""
 
     def logging_policy(self, given: str) -> Any:
-        """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
+        """Run that estimates μ: trained as the first stage ('head'), or the one in the folder `given`."""
 
     def policy(self, name: str, objective: Objective, number: int = 0) -> Any:
         """A policy as a stage of its own: of another seed where `number` says so."""
 
     def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Any:
-        """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
+        """Train a critic as a stage that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
 
     def improved(self, objective: Any, logging: Any, critics: Sequence[Any]) -> Any:
-        """The run that is put together from these: π ∝ μ̂ exp(s Â/β)."""
+        """Assemble the run π ∝ μ̂ exp(s Â/β) from the logging policy and the critics."""
 
 
 class Objective(Settings):
-    """What is maximised: Σ w(x,a) log π(a|x) with a constant weight w, minus auxiliary losses."""
+    """Objective Σ w(x,a) log π(a|x) with a constant weight w, minus auxiliary losses; to be maximised."""
 
     name: ClassVar[str]  # on the command line and in files; 'package.module:Name' unless a class says otherwise
     non_negative: ClassVar[bool] = False  # its bound needs r >= 0
@@ -68,31 +68,31 @@ class Objective(Settings):
         return self
 
     def crediting(self, *, meetings: Callable[[], bool]) -> Objective:
-        """The same with what its critics credit filled in: are first meetings what the log is judged by?"""
+        """Resolve `credit`; `meetings` returns whether the gate judges the log by first meetings."""
         return self
 
     def reads(self) -> Reads:
-        """What the equation reads, with these settings."""
+        """Fields of the readout that the equation reads, with these settings."""
         return Reads()
 
     def terms(self, readout: Readout) -> Terms:
-        """The equation: named losses per position, and the weight of -log π."""
+        """Losses per position by name, and the weight of -log π: the objective's equation."""
         raise NotImplementedError(f"{self.name} has no equation.")
 
     def fit(self, fitting: Fitting) -> Any:
-        """How it becomes a run: by steps on one network, down the mean of its terms."""
+        """Train a run: by default one network, by steps down the mean of the terms."""
         return fitting.network()
 
     def undialled(self) -> Objective | None:
-        """The same without what merely reads its networks in another way; None where every setting decides them."""
+        """Settings without those of the dial, which need no training; None if every setting needs it."""
         return None
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
-        """The β at which a run of it serves, by its manifest; None where there is none."""
+        """The β at which a run of this objective serves, by its manifest; None without a β."""
         return None
 
     def phase(self, step: int) -> int:
-        """Which form the equation has at this step: a captured step is replayed while it stays the same."""
+        """Number of the equation's form at this step: a captured step is replayed while it stays the same."""
         return 0
 
     @model_serializer(mode="wrap")
@@ -106,13 +106,13 @@ class Objective(Settings):
 
 
 class RecordedObjective(Objective):
-    """An objective that a run names and that is not imported here: its settings can be shown, it cannot be trained."""
+    """Objective of a run that is not imported here: its settings can be shown, but it cannot be trained."""
 
     model_config = ConfigDict(extra="allow")
 
     @classmethod
     def called(cls, recorded: str) -> type[RecordedObjective]:
-        """A class of that name."""
+        """Make a class for the recorded name."""
 
         class Recorded(cls):  # type: ignore[misc, valid-type]
             name = recorded
@@ -120,7 +120,7 @@ class RecordedObjective(Objective):
         return Recorded
 
     def terms(self, readout: Readout) -> Terms:
-        """Nothing is known of it."""
+        """Not supported: the equation is unknown."""
         raise ConfigError(
             f"the objective {self.name} is not known here: name it (--objective package.module:Name), import its "
             "module (lpi --import package.module ...), or install the package that registers it."

@@ -21,8 +21,7 @@ A third form makes β a dial of one run:
 
 So, unless one is named, the form is exponential where the log's rewards have two values, and affine elsewhere.
 `reward_weighted`, 𝓛_μ(π) of the paper's equations 4 to 6 (after Ma et al. 2019), is the affine end with r_min = 0. With
-`td_weight` a TD loss stands beside it on the backbone, as in SQN. It fine-tunes where `train.warm_start` names an `mle`
-run.
+`td_weight` a TD loss trains the same backbone, as in SQN. It fine-tunes an `mle` run that `train.warm_start` names.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ class LPIObserved(TDObjective):
     td_weight: float = Field(0.0, ge=0, description="λ: weight of a TD loss beside it, on the same backbone")
 
     def model_post_init(self, context: object) -> None:
-        """A setting that changes nothing is a mistake."""
+        """Raise ConfigError for a setting that changes nothing."""
         if self.form in ("exponential", "power") and not self.beta:
             raise ConfigError("objective.beta: 0 is the end of the affine form. Set a larger β, or form=affine.")
         if not (self.returns or self.td_weight) and self.gamma != type(self).model_fields["gamma"].default:
@@ -108,11 +107,11 @@ class LPIObserved(TDObjective):
         """No cap of (π_0/μ̂)^(1/β)."""
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
-        """The one it was trained at."""
+        """The β that the run was trained at."""
         return self.beta
 
     def reads(self) -> Reads:
-        """The return, and the TD loss's numbers, where they are used."""
+        """Fields of the return and of the TD loss, if they are used."""
         reads = self.td_reads() if self.td_weight else Reads(gamma=self.gamma)
         return reads._replace(fields=reads.fields | {"return_to_go"}) if self.returns else reads
 
@@ -146,6 +145,6 @@ class RewardWeighted(Objective):
 
 
 def affine(excess: Tensor, beta: float) -> Tensor:
-    """1 + (R - r_min)/β, and R - r_min at β = 0; 0 for what lies below r_min."""
+    """1 + (R - r_min)/β, and R - r_min at β = 0; 0 below r_min."""
     weight = 1 + excess / beta if beta else excess
     return weight.clamp(min=0)

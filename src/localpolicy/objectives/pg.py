@@ -20,7 +20,7 @@ class PG(Objective):
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
 
     def reads(self) -> Reads:
-        """Returns."""
+        """Field of the return."""
         return Reads(frozenset({"return_to_go"}), gamma=self.gamma)
 
     def terms(self, readout: Readout) -> Terms:

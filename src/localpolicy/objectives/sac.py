@@ -23,12 +23,12 @@ class SAC(TDObjective):
     warmup: int = Field(0, ge=0, description="steps with weight 1 before Q is trusted")
 
     def reads(self) -> Reads:
-        """The TD loss's numbers, and Q."""
+        """Fields of the TD loss, and Q."""
         reads = self.td_reads()
         return reads._replace(fields=reads.fields | {"q"})
 
     def phase(self, step: int) -> int:
-        """Before and after the warm-up."""
+        """0 before the end of the warm-up, then 1."""
         return int(step >= self.warmup)
 
     def terms(self, readout: Readout) -> Terms:

@@ -1,6 +1,6 @@
 """Self-supervised Q-learning (Xin et al. 2020): cross-entropy with a TD loss on the same backbone.
 
-The weights are 1, so the policy head estimates μ, helped by what Q teaches the backbone; with Q beside it, it is
+The weights are 1, so the policy head estimates μ, while Q trains the backbone, too; with Q on the same backbone it is
 the natural carrier of the β dial. Departures: all positions are trained; see also `critic`.
 """
 
@@ -20,7 +20,7 @@ class SQN(TDObjective):
     estimates_logging = True
 
     def reads(self) -> Reads:
-        """The TD loss's numbers."""
+        """Fields of the TD loss."""
         return self.td_reads()
 
     def terms(self, readout: Readout) -> Terms:

@@ -1,4 +1,4 @@
-"""What a simulated shop sells: items in categories, heavy-tailed popularity, and hidden traits."""
+"""Items of a simulated shop: categories, heavy-tailed popularity, and hidden traits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from localpolicy.simulation.distributions import PopularityLaw
 
 @dataclass(frozen=True)
 class Assortment:
-    """Items [V] are numbered category by category [C], each category's most popular first."""
+    """Items [V] of a shop, numbered category by category [C], each category's most popular first."""
 
     law: PopularityLaw  # popularity within a category
     share: np.ndarray  # [C] popularity of each category
@@ -25,14 +25,14 @@ class Assortment:
     depth: np.ndarray  # [V] in [-1, 1]: bait (< 0) costs purchase intent, depth builds it
 
     def draw(self, category: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """An item of each category, by popularity."""
+        """Draw an item of each category, by popularity."""
         return np.asarray(self.first[category] + self.law.sample(uniform, self.size[category]))
 
 
 def stock(
     items: int, categories: int, *, law: PopularityLaw, category_tail: float, bait: float, rng: np.random.Generator
 ) -> Assortment:
-    """Fill the shelves. Appeal and quality have variance 1; `bait` in [0, 1] is −corr(depth, appeal)."""
+    """Make the items of a shop. Appeal and quality have variance 1; `bait` in [0, 1] is −corr(depth, appeal)."""
     if categories > items:
         raise ConfigError(f"{categories} categories need at least as many items, got {items}.")
     share = (1.0 + np.arange(categories)) ** -category_tail
@@ -55,7 +55,7 @@ def stock(
 
 
 def _sizes(items: int, share: np.ndarray) -> np.ndarray:
-    """Items per category: one each, the rest by √share (popular categories are larger, and also denser)."""
+    """Number of items per category: one each, the rest by √share (popular categories are larger, and also denser)."""
     weight = np.sqrt(share) / np.sqrt(share).sum()
     bounds = np.round(np.cumsum(weight) * (items - len(share))).astype(np.int64)
     return 1 + np.diff(bounds, prepend=0)

@@ -1,10 +1,11 @@
-"""A contextual bandit whose every number is known: X contexts, V items, r(x,a), μ(a|x) and d(x).
+"""Contextual bandit with known numbers: X contexts, V items, r(x,a), μ(a|x) and d(x).
 
-A context is a short item history. Its taste is a function of that history's items, so a network that reads
-the history can learn r; and X and V are small enough that J, its optimum and every divergence are exact sums.
+A context is a short item history. Its taste is a function of that history's items, so a network that reads the history
+can learn r; and X and V are small enough that J, its optimum and every divergence are exact sums.
 
-With `features` the items have a table: its true columns tell a share of their taste and appeal, its false ones nothing.
-With `new_items` some items come later, a part each round: μ never showed them, and the truth knows what they are worth.
+With `features` the items have a table: its true columns carry a share of their taste and appeal, its false ones
+nothing. With `new_items` some items come later, a part each round: μ never showed them, but the truth has their
+rewards.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ MOST_CELLS = 50_000_000  # X times V: the truth is held as whole matrices
 
 
 class BanditConfig(Settings):
-    """The settings of a bandit world."""
+    """Settings of a bandit world."""
 
     contexts: int = Field(200, ge=1, description="X, distinct contexts")
     items: int = Field(100, ge=2, description="V, items of the catalogue")
@@ -48,7 +49,7 @@ class BanditConfig(Settings):
 
 
 class BanditWorld:
-    """The truth: `contexts` [X, H], `context_probabilities` d [X], `reward` r [X, V], `logging` μ [X, V]."""
+    """The true bandit: `contexts` [X, H], `context_probabilities` d [X], `reward` r [X, V], `logging` μ [X, V]."""
 
     name = "bandit"
     events = [NO_ANSWER, CLICK, CONTEXT]  # noqa: RUF012
@@ -93,7 +94,7 @@ class BanditWorld:
         return np.asarray(np.sqrt(config.told / config.features) * true + np.sqrt(1 - config.told) * own)
 
     def _logging_policy(self, logit: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """softmax((quality · (logit r + error) + popularity · log p_a) / temperature) over the items that it has."""
+        """softmax((quality · (logit r + error) + popularity · log p_a) / temperature) over μ's items."""
         config = self.config
         log_popularity = -np.log(1.0 + rng.permutation(config.items))
         estimate = logit + config.estimate_noise * rng.standard_normal(logit.shape)
@@ -111,22 +112,22 @@ class BanditWorld:
 
     @property
     def about(self) -> str:
-        """What it is, in a few words."""
+        """Description of the world in one line."""
         return f"a bandit of {self.config.contexts} contexts and {self.n_items} items"
 
     @property
     def n_items(self) -> int:
-        """V."""
+        """Number of items, V."""
         return self.config.items
 
     def on_sale(self, round_number: int) -> int:
-        """How many items there are when a round's policy serves (μ is the 0th): the first so many."""
+        """Number of items on sale when a round's policy serves (μ's round is 0): the first ones in the catalogue."""
         config = self.config
         come = min(round_number / config.new_rounds, 1.0)
         return max(config.items - round(config.items * config.new_items * (1 - come)), 2)
 
     def item_table(self, round_number: int | None = None) -> pa.Table | None:
-        """What is known of the items on sale in a round (None: of all); None where nothing is, and none is new."""
+        """Item table of the items on sale in a round (None: of all); None without features and new items."""
         config = self.config
         if not config.features and not config.new_items:
             return None
@@ -139,7 +140,7 @@ class BanditWorld:
 
     @property
     def rewards(self) -> dict[str, float]:
-        """Click 1, none 0; empty where `noise` makes a reward more than its event."""
+        """Rewards of the events: click 1, none 0; empty if `noise` makes rewards differ within an event."""
         return {NO_ANSWER: 0.0, CLICK: 1.0} if self.config.noise == 1 else {}
 
     def value(self, probabilities: np.ndarray) -> float:
@@ -163,7 +164,7 @@ class BanditWorld:
         return float(self.context_probabilities @ self.reward.max(1))
 
     def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
-        """All there are, as often as they come."""
+        """All contexts, with their probabilities; the arguments do not matter."""
         yield self.contexts, np.full(self.contexts.shape, self.events.index(CONTEXT)), self.context_probabilities
 
     def table(self, agent: Agent) -> np.ndarray:
@@ -176,15 +177,15 @@ class BanditWorld:
         return np.asarray(self.logging[[number[tuple(history)] for history in items.tolist()]])
 
     def visit_rewards(self, agent: Agent | None, episodes: int, steps: int, seed: int) -> np.ndarray:
-        """J(π), or μ's: one number, which needs no visit."""
+        """J(π), or J(μ) without an agent: one exact number, which needs no visit."""
         return np.array([self.value(self.logging if agent is None else self.table(agent))])
 
     def log_by(self, agent: Agent, sequences: int, seed: int) -> Iterator[Events]:
-        """An impression log of an agent."""
+        """Draw an impression log of an agent, in chunks."""
         return self.log(sequences, seed, probabilities=self.table(agent))
 
     def log(self, sequences: int, seed: int, *, probabilities: np.ndarray | None = None) -> Iterator[Events]:
-        """An impression log of μ, or of any π given as `probabilities` [X, V]: one decision per sequence."""
+        """Draw an impression log of μ, or of a π given as `probabilities` [X, V]: one decision per sequence."""
         policy_XV = self.logging if probabilities is None else probabilities
         self._check(policy_XV)
         # One sorted line of all rows' distributions, row x between x and x+1: a draw is one binary search.
@@ -205,7 +206,7 @@ class BanditWorld:
         policy_XV: np.ndarray,
         rng: np.random.Generator,
     ) -> Events:
-        """The history's rows, then one row for the action."""
+        """Events of each sequence: the history's rows, then one row for the action."""
         expected = self.reward[context, action]
         clicked = rng.random(len(context)) < expected
         reward = (1 - self.config.noise) * expected + self.config.noise * clicked
@@ -225,7 +226,7 @@ class BanditWorld:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """r, μ and d, and the histories."""
+        """Arrays r, μ and d, and the histories."""
         return {
             "reward": self.reward,
             "logging": self.logging,

@@ -1,4 +1,4 @@
-"""Heavy-tailed laws that are drawn in constant time: of popularity over ranks, and of lengths."""
+"""Heavy-tailed distributions, drawn in constant time: popularity by rank, and lengths."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Lengths:
     short: tuple[float, ...] = ()
 
     def sample(self, size: int, rng: np.random.Generator) -> np.ndarray:
-        """Lengths [size], at least 1."""
+        """Draw lengths [size], at least 1."""
         extra = self.scale * (rng.random(size) ** (-1 / self.tail) - 1)
         beyond = len(self.short) + 1 + np.minimum(extra, self.longest).astype(np.int64)
         which = np.searchsorted(np.cumsum(self.short), rng.random(size), "right")

@@ -1,8 +1,8 @@
-"""Events as the simulated worlds make them: whole sequences, laid out flat, in bounded chunks.
+"""Events of the simulated worlds: whole sequences, laid out flat, in bounded chunks.
 
-Two readings of one log, never mixed. *Impressions*: every shown item with what came of it, the propensity and
-the policy that chose it. *Interactions*: what users did, as public data sets hold it, where neither the items
-that were passed over nor any propensity is known.
+Two readings of one log, never mixed. *Impressions*: every shown item with its response, the propensity and the policy
+that chose it. *Interactions*: users' actions, as in public data sets, where neither the items that were passed over nor
+any propensity is known.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Events:
         return len(self.item)
 
     def sequences(self, chosen: np.ndarray) -> Events:
-        """The sequences where `chosen` [S] is true."""
+        """Events of the sequences that the mask `chosen` [S] selects."""
         return self._keep(np.repeat(chosen, self.lengths), chosen)
 
     def interactions(self, events: list[str]) -> Events:
-        """What users did: unanswered rows go, then sequences without any answer; no propensity is kept."""
+        """Events with a response: unanswered rows go, then sequences without any answer; no propensity is kept."""
         wanted = [code for code, name in enumerate(events) if name not in (NO_ANSWER, CONTEXT)]
         answered = np.isin(self.event, wanted)
         chosen = np.add.reduceat(answered, self._starts()) > 0
@@ -66,12 +66,12 @@ class Events:
 
 
 class Agent(Protocol):
-    """A policy that serves in a world: it reads B histories of t items and event codes, both [B, t]."""
+    """Policy that serves in a world: it reads B histories of t items and event codes, both [B, t]."""
 
     def __call__(
         self, items: np.ndarray, events: np.ndarray, rng: np.random.Generator, /
     ) -> tuple[np.ndarray, np.ndarray]:
-        """An item drawn for each history, and its probability: both [B]."""
+        """Draw an item for each history, and give its probability: both [B]."""
         ...
 
     def probabilities(self, items: np.ndarray, events: np.ndarray) -> np.ndarray:
@@ -83,7 +83,7 @@ Contexts = tuple[np.ndarray, np.ndarray, np.ndarray]  # histories [B, t], their 
 
 
 class World(Protocol):
-    """What is asked of a world: its log and its truth."""
+    """Simulated world, with its log and its truth."""
 
     name: str
     seed: int
@@ -92,25 +92,25 @@ class World(Protocol):
 
     @property
     def config(self) -> Settings:
-        """The settings."""
+        """Settings of the world."""
         ...
 
     @property
     def n_items(self) -> int:
-        """V, the size of the catalogue."""
+        """Number of items in the catalogue, V."""
         ...
 
     @property
     def rewards(self) -> dict[str, float]:
-        """Reward of each event, where the event decides it."""
+        """Reward of each event; empty if rewards differ within an event."""
         ...
 
     def log(self, sequences: int, seed: int) -> Iterator[Events]:
-        """An impression log of the logging policy, in chunks."""
+        """Draw an impression log of the logging policy, in chunks."""
         ...
 
     def log_by(self, agent: Agent, sequences: int, seed: int) -> Iterator[Events]:
-        """The same of another policy."""
+        """Draw an impression log of `agent`, in chunks."""
         ...
 
     def logging_probabilities(self, items: np.ndarray, events: np.ndarray) -> np.ndarray:
@@ -118,44 +118,44 @@ class World(Protocol):
         ...
 
     def logging_value(self) -> float | None:
-        """J(μ), where it is known without a visit."""
+        """J(μ), or None if only visits can estimate it."""
         ...
 
     def optimum(self) -> float | None:
-        """The largest J of any policy, where it is known."""
+        """Largest J of any policy, or None if it is unknown."""
         ...
 
     def visit_rewards(self, agent: Agent | None, episodes: int, steps: int, seed: int) -> np.ndarray:
-        """Reward per impression of each visit under π (None: μ); where J is exact one number, J itself.
+        """Reward per impression of each visit under π (None: μ); J itself, a single number, if it is exact.
 
-        All policies meet the same shoppers and luck: what one difference owes to chance, the other owes too.
+        All policies meet the same shoppers and luck: differences between policies owe nothing to them.
         """
         ...
 
     def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
-        """All contexts there are, or those of some visits under μ; all weights together are 1."""
+        """All contexts, or those of some visits under μ; all weights together are 1."""
         ...
 
     @property
     def about(self) -> str:
-        """What it is, in a few words."""
+        """Description of the world in one line."""
         ...
 
     def item_table(self, round_number: int | None = None) -> pa.Table | None:
-        """What is known of the items on sale in a round (None: of all), where anything is."""
+        """Item table of the items on sale in a round (None: of all), or None if the world has none."""
         ...
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that are the truth, by name."""
+        """Arrays of the truth, by name."""
         ...
 
     def hidden(self) -> dict[str, np.ndarray]:
-        """The arrays that tell this world from others (a superset of `arrays`)."""
+        """Arrays that identify this world (a superset of `arrays`)."""
         ...
 
 
 class Tally:
-    """Counts what passes: rows of each event, of each item, and the mean reward per impression."""
+    """Counts of the events that pass: rows of each event, of each item, and the mean reward per impression."""
 
     def __init__(self, events: list[str], items: int) -> None:
         self.names = events
@@ -165,7 +165,7 @@ class Tally:
         self.reward = 0.0
 
     def add(self, chunk: Events) -> Events:
-        """Count `chunk` and hand it on."""
+        """Count a chunk and return it."""
         self.sequences += len(chunk.sequence)
         self.events += np.bincount(chunk.event, minlength=len(self.events))
         self.items += np.bincount(chunk.item, minlength=len(self.items))
@@ -174,15 +174,15 @@ class Tally:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Rows of each event by name."""
+        """Number of rows of each event, by name."""
         return {name: int(count) for name, count in zip(self.names, self.events, strict=True)}
 
     @property
     def impressions(self) -> int:
-        """Rows that a policy chose."""
+        """Number of rows that a policy chose."""
         return int(self.events.sum()) - self.counts.get(CONTEXT, 0)
 
     @property
     def answered(self) -> int:
-        """Rows that a user answered."""
+        """Number of rows that a user answered."""
         return self.impressions - self.counts[NO_ANSWER]

@@ -1,4 +1,4 @@
-"""A shop whose lists somebody else's ranker makes: it knows people's taste, which no log shows, and errs in known ways.
+"""Shop with somebody else's ranker: it knows people's taste, which no log shows, and errs in known ways.
 
     log-odds of a click, if looked at = base + quality + taste · item - thrift · price + weekend · category + keen · new
                                         + a mood of the request, which nobody knows
@@ -6,7 +6,7 @@
 
 It ranks better than anybody could from the log alone, for taste is in its score only; and it misses price, weekend and
 novelty, which the log's columns show. With `flawless` its score is the log-odds: nothing can be gained. `withheld`
-leaves the columns out. Where people stop after a click (`stops`), places are no longer looked at whatever stands above.
+leaves the columns out. If people stop after a click (`stops`), the examination of a place depends on the places above.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = 5000  # requests at once
 
 
 class RankerConfig(Settings):
-    """The shop, its ranker, and how its lists are drawn."""
+    """Settings of the shop, of its ranker, and of the draw of its lists."""
 
     items: int = Field(1000, ge=20, description="size of the catalogue")
     people: int = Field(2000, ge=10, description="persons")
@@ -59,7 +59,7 @@ class Requests(NamedTuple):
 
 
 class ForeignRanker:
-    """The shop."""
+    """Shop whose lists a given ranker makes."""
 
     def __init__(self, config: RankerConfig | None = None, *, seed: int = 0) -> None:
         self.config = config = config or RankerConfig()
@@ -79,11 +79,11 @@ class ForeignRanker:
 
     @property
     def examined(self) -> np.ndarray:
-        """How likely each place is looked at, if nobody stops."""
+        """Probability that each place is looked at, if nobody stops: [K]."""
         return np.asarray(1 / (1 + 0.35 * np.arange(self.config.places)))
 
     def requests(self, count: int, rng: np.random.Generator) -> Requests:
-        """Some requests."""
+        """Draw `count` requests."""
         config = self.config
         person = rng.integers(config.people, size=count)
         weekend = rng.random(count) < 2 / 7
@@ -102,30 +102,30 @@ class ForeignRanker:
         return Requests(person, self.thrift[person], self.keen[person], weekend, item, score, worth + mood)
 
     def law(self, requests: Requests, temperature: float | None = None) -> np.ndarray:
-        """Logits [N, C] of the ranker's draw."""
+        """Logits of the ranker's draw: [N, C]."""
         tau = self.config.temperature if temperature is None else temperature
         centred = requests.score - requests.score.mean(1, keepdims=True)
         return np.asarray(centred / requests.score.std(1, keepdims=True) / tau)
 
     def lists(self, requests: Requests, rng: np.random.Generator) -> np.ndarray:
-        """Positions [N, K] that the ranker shows: drawn, or its best."""
+        """Lists that the ranker shows, as positions [N, K]: drawn, or its best."""
         if self.config.temperature == 0:
             return np.argsort(-requests.score, axis=1, kind="stable")[:, : self.config.places]
         return drawn(self.law(requests), self.config.places, rng)
 
     def chances(self, requests: Requests, lists: np.ndarray) -> np.ndarray:
-        """Of a click at each place that is looked at, given no stop above [N, K]."""
+        """Probability of a click at each place that is looked at, given no stop above: [N, K]."""
         chance = 1 / (1 + np.exp(-np.take_along_axis(requests.log_odds, lists, 1)))
         return np.asarray(chance * self.examined[: lists.shape[1]])
 
     def value(self, requests: Requests, lists: np.ndarray) -> np.ndarray:
-        """Expected clicks of each list [N]."""
+        """Expected number of clicks of each list: [N]."""
         chance = self.chances(requests, lists)
         going = np.cumprod(1 - self.config.stops * chance, axis=1)
         return np.asarray((chance * np.concatenate([np.ones((len(chance), 1)), going[:, :-1]], 1)).sum(1))
 
     def clicks(self, requests: Requests, lists: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """What people answer [N, K]."""
+        """Draw people's clicks on the lists: [N, K]."""
         wanted = rng.random(lists.shape) < self.chances(requests, lists)
         left = np.cumsum(wanted & (rng.random(lists.shape) < self.config.stops), axis=1)
         gone = np.concatenate([np.zeros((len(lists), 1), bool), left[:, :-1] > 0], 1)
@@ -140,7 +140,7 @@ class ForeignRanker:
         logits: np.ndarray | None = None,
         first: int = 0,
     ) -> tuple[pa.Table, pa.Table]:
-        """The log: requests and outcomes; with logits, the law that drew the lists is logged as probabilities."""
+        """Log as tables of requests and outcomes; with `logits`, probabilities of the candidates are logged."""
         count = len(requests.item)
         number = first + np.arange(count)
         ids = np.char.add("r", number.astype(str))
@@ -168,7 +168,7 @@ class ForeignRanker:
         return pa.table(columns), pa.table(outcomes)
 
     def items(self) -> pa.Table:
-        """The item table."""
+        """Item table of the shop."""
         names = pa.array([f"i{number}" for number in range(self.config.items)])
         if self.config.withheld:
             return pa.table({"item": names})
@@ -177,7 +177,7 @@ class ForeignRanker:
 
 
 def drawn(logits: np.ndarray, places: int, rng: np.random.Generator) -> np.ndarray:
-    """A list of each row of logits [N, C], as positions [N, K]."""
+    """Draw a list from each row of logits [N, C], as positions [N, K]."""
     keys = clocks(logits.size, rng).reshape(logits.shape) - logits
     return np.argsort(keys, axis=1)[:, :places]
 
@@ -185,7 +185,7 @@ def drawn(logits: np.ndarray, places: int, rng: np.random.Generator) -> np.ndarr
 def write_ranker(
     folder: Path, config: RankerConfig, *, sequences: int, seed: int, progress: Progress | None = None
 ) -> dict[str, int]:
-    """requests.parquet, outcomes.parquet and items.parquet, and the truth's settings beside them."""
+    """Write requests.parquet, outcomes.parquet and items.parquet, with the settings of the truth."""
     world, rng = ForeignRanker(config, seed=seed), np.random.default_rng([seed, 1])
     counts = {"requests": 0, "clicks": 0}
     with ExitStack() as open_:

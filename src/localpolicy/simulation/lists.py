@@ -1,8 +1,9 @@
-"""The truth about lists that are drawn place by place without replacement (Plackett and Luce): exact, at any length.
+"""True distribution of lists that are drawn place by place without replacement (Plackett and Luce): exact, at any
+length.
 
-Give item a a clock that rings after an exponential time of rate π(a). The order in which clocks ring is the list's:
-the next to ring is a with probability π(a) / Σ of those still to ring. So a stands below exactly j others with
-probability ∫ π(a) e^{-π(a) t} P(j of the others rang before t) dt. Under the integral is a Poisson binomial law; the
+Give item a a clock that rings after an exponential time of rate π(a). The order in which clocks ring is the list's: the
+next to ring is a with probability π(a) / Σ of those still to ring. So a stands below exactly j others with probability
+∫ π(a) e^{-π(a) t} P(j of the others rang before t) dt. Under the integral is a Poisson binomial distribution; the
 integral is a sum over log t, which converges faster than any power of the step.
 """
 

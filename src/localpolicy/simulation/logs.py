@@ -1,4 +1,4 @@
-"""A world's log as `events.parquet`, with the truth beside it, and its item table where it has one."""
+"""Log of a world as `events.parquet`, with the truth in the same folder, and the item table if the world has one."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def write_log(
     force: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Tally, Tally]:
-    """Write `events.parquet` and `truth/` into `path`; return counts of what was shown and what was written.
+    """Write `events.parquet` and `truth/` into `path`; return counts of the shown and of the written rows.
 
-    One row per event, sorted by sequence and time; an interaction log lacks `propensity` and `policy`. Where
-    the world's items have a table, `items.parquet` is beside it.
-    `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
+    One row per event, sorted by sequence and time; an interaction log lacks `propensity` and `policy`. If the world has
+    an item table, `items.parquet` is written, too. `chunks` replaces the logging policy's log by another one of this
+    world, and `policy` names the policy that chose.
     """
     shown, written = Tally(world.events, world.n_items), Tally(world.events, world.n_items)
     schema = _schema(interactions)

@@ -1,4 +1,4 @@
-"""The fast path: a world's log straight into a prepared data set, by numpy alone and in bounded memory."""
+"""Fast path: a world's log straight into a prepared data set, by numpy alone and in bounded memory."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def write_prepared(
     force: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Tally, Tally]:
-    """Write a prepared data set with `truth/` inside; return counts of what was shown and what was written.
+    """Write a prepared data set with `truth/` inside; return counts of the shown and of the written rows.
 
-    `chunks` replaces the logging policy's log by another one of this world, and `policy` names who chose.
-    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`, or where the
+    `chunks` replaces the logging policy's log by another one of this world, and `policy` names the policy that chose.
+    Items are numbered by falling count in the log; those it never shows are left out unless `all_items`, or if the
     world has an item table: then all are in the catalogue that are on sale in `round_number` (None: ever). `like` names
     an earlier log of this world whose items keep their numbers; `append` one whose sequences come before the new ones,
     each in the split it was in.
@@ -103,7 +103,7 @@ def write_prepared(
 
 
 def _order(counts: np.ndarray, before: Prepared | None, listed: np.ndarray) -> np.ndarray:
-    """The world's number of each item, in the data set's order: those before, then others that are listed."""
+    """Number in the world of each item, in the data set's order: earlier items first, then others that are listed."""
     if before is None:
         order = np.argsort(-counts, kind="stable")
         return order[(counts[order] > 0) | np.isin(order, listed)]

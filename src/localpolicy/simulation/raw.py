@@ -1,8 +1,8 @@
-"""Raw files in the original formats, at any size, for readers and for measuring: no truth is kept beside them.
+"""Raw files in the original formats, at any size, for readers and for measuring; they have no truth.
 
-`yoochoose` and `retailrocket` are visits to the simulated shop in which nearly every item shown is clicked, so
-that rows are what users did. `netflix` (in its own module) rates films. Users come in chunks, so memory does
-not grow with the size of the files.
+`yoochoose` and `retailrocket` are visits to the simulated shop in which nearly every item shown is clicked, so that
+rows are users' actions. `netflix` (in its own module) rates films. Users come in chunks, so memory does not grow with
+the size of the files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ RETURN = 0.1  # share of a visitor's events that come on another day
 
 
 def write_yoochoose(folder: Path, config: StoreConfig, *, sequences: int, seed: int, progress: Progress | None) -> Rows:
-    """`yoochoose-clicks.dat` (session,time,item,category) and `-buys.dat` (session,time,item,price,quantity)."""
+    """Write `yoochoose-clicks.dat` (session,time,item,category) and `-buys.dat` (session,time,item,price,quantity)."""
     rows = {"clicks": 0, "buys": 0}
     with (folder / "yoochoose-clicks.dat").open("wb") as clicks, (folder / "yoochoose-buys.dat").open("wb") as buys:
         for visits, rng in _visits(config, YOOCHOOSE_LENGTHS, sequences, seed, progress):
@@ -80,7 +80,7 @@ def write_yoochoose(folder: Path, config: StoreConfig, *, sequences: int, seed: 
 def write_retailrocket(
     folder: Path, config: StoreConfig, *, sequences: int, seed: int, progress: Progress | None
 ) -> Rows:
-    """`events.csv`: timestamp,visitorid,event,itemid,transactionid with view, addtocart and transaction."""
+    """Write `events.csv`: timestamp,visitorid,event,itemid,transactionid; events view, addtocart, transaction."""
     names = ["view", "addtocart", "transaction"]
     counts = np.zeros(3, np.int64)
     with (folder / "events.csv").open("wb") as file:
@@ -109,7 +109,7 @@ def write_retailrocket(
 def _visits(
     config: StoreConfig, law: Lengths, sequences: int, seed: int, progress: Progress | None
 ) -> Iterator[tuple[Events, np.random.Generator]]:
-    """Answered items of every visit, and a stream for what else a row needs."""
+    """Answered items of every visit, and a random generator for the other columns of a row."""
     world = StoreWorld(config, seed=seed)
     for number, first in enumerate(range(0, sequences, CHUNK)):
         shop, choices, rest = (np.random.default_rng([seed, part, number]) for part in (1, 2, 3))
@@ -122,7 +122,7 @@ def _visits(
 
 
 def _spread(visits: Events, begin: int, days: int, returns: float, rng: np.random.Generator) -> np.ndarray:
-    """Times over `days`: a visit begins at any moment; some of its events come on another day."""
+    """Draw times over `days`: a visit begins at any moment; some of its events come on another day."""
     gaps = rng.exponential(60_000, len(visits)) + np.where(
         rng.random(len(visits)) < returns, rng.exponential(3 * DAY, len(visits)), 0
     )
@@ -133,7 +133,7 @@ def _spread(visits: Events, begin: int, days: int, returns: float, rng: np.rando
 
 
 def _iso(time: np.ndarray) -> pa.Array:
-    """2014-04-07T10:51:09.277Z."""
+    """Times as texts: 2014-04-07T10:51:09.277Z."""
     text = pc.cast(pa.array(time.astype("M8[ms]")), pa.string())  # eight times as fast as strftime
     return pc.binary_join_element_wise(pc.utf8_replace_slice(text, 10, 11, "T"), "Z", "")
 

@@ -29,7 +29,7 @@ ROW = np.dtype([("film", np.int32), ("user", np.int32), ("day", np.int16), ("rat
 
 
 class NetflixConfig(Settings):
-    """480,189 users, 17,770 films; the lengths' median is 96 and their mean 209, as the original's."""
+    """Settings with 480,189 users and 17,770 films; lengths have median 96 and mean 209, as in the original."""
 
     items: int = Field(17_770, ge=FILES, description="films")
     categories: int = Field(20, ge=1, description="genres, over which users have their tastes")
@@ -43,7 +43,7 @@ class NetflixConfig(Settings):
 def write_netflix(
     folder: Path, config: NetflixConfig, *, sequences: int, seed: int, progress: Progress | None
 ) -> dict[str, int]:
-    """`combined_data_1..4.txt`: a line "film:", then its lines "user,rating,YYYY-MM-DD"."""
+    """Write `combined_data_1..4.txt`: a line "film:", then its lines "user,rating,YYYY-MM-DD"."""
     films = stock(
         config.items,
         config.categories,
@@ -86,7 +86,7 @@ def write_netflix(
 
 
 def _ratings(first: int, users: int, films: Assortment, config: NetflixConfig, rng: np.random.Generator) -> np.ndarray:
-    """Each user's films, drawn by taste and popularity, and ratings: taste, the film's quality, the user's mood."""
+    """Draw each user's films by taste and popularity, and ratings by taste, the film's quality and the user's mood."""
     taste = rng.standard_normal((users, config.categories), dtype=np.float32)
     lengths = np.exp(np.log(config.median_length) + config.length_spread * rng.standard_normal(users))
     user = np.repeat(np.arange(users), np.clip(lengths, 1, config.max_length).astype(np.int64))
@@ -106,7 +106,7 @@ def _ratings(first: int, users: int, films: Assortment, config: NetflixConfig, r
 
 
 def _write_films(file: BinaryIO, rows: np.ndarray) -> None:
-    """The films of one bucket: "film:" before the first row of each."""
+    """Write the films of one bucket: "film:" before the first row of each."""
     if not len(rows):
         return
     rows = rows[np.argsort(rows["film"], kind="stable")]

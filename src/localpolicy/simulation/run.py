@@ -1,4 +1,4 @@
-"""`simulate`: one call from a world's name to files on disk."""
+"""`simulate`: from a world's name to files on disk, in one call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SEQUENCES = {
 
 @dataclass(frozen=True)
 class Simulated:
-    """What was written. Shares speak of the impression log, also where only its interactions were kept."""
+    """Counts of a written world. Shares are of the impression log, even if only its interactions were kept."""
 
     path: Path
     rows: dict[str, int]  # of each event, as written
@@ -48,7 +48,7 @@ class Simulated:
 
 
 def default_sequences(world: str) -> int:
-    """How many sequences `world` has unless told otherwise."""
+    """Number of sequences of `world` by default."""
     if world not in SEQUENCES:
         raise ConfigError(f"no world '{world}'{nearest(world, SEQUENCES)}")
     return SEQUENCES[world]

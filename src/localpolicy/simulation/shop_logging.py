@@ -1,11 +1,11 @@
-"""The shop's logging policy: it reads the observable history alone, and its every probability is known.
+"""Logging policy of the shop: it reads the observable history alone, and all its probabilities are known.
 
     μ(a|h) = ρ(h) again(a|h) + (1 − ρ(h)) P(category of a | h) P(a | category)
     P(c|h) = (1 − ε) softmax_c((quality · decayed answers in c + log s_c) / temperature) + ε s_c
 
-with s_c the popularity of category c. `again` re-shows one of the last few answered items, the latest most
-often; ρ(h) is 0 while nothing was answered. The ε part is plain global popularity. A draw costs the number of
-categories, never the size of the catalogue.
+with s_c the popularity of category c. `again` re-shows one of the last few answered items, the latest most often; ρ(h)
+is 0 while nothing was answered. The ε part is plain global popularity. A draw costs the number of categories, never the
+size of the catalogue.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ SLOT_CUMULATIVE = np.cumsum(SLOT_WEIGHTS, 1)
 
 @dataclass
 class Memory:
-    """What the policy keeps of B histories."""
+    """Summary of B histories: recent answers, and decayed answers by category."""
 
     counts: np.ndarray  # [B, C] decayed answers
     answered: np.ndarray  # [B, SLOTS] answered items, latest first, -1 where none
 
     def leave(self, remaining: int) -> None:
-        """Only the first `remaining` stay."""
+        """Keep the first `remaining` histories."""
         self.counts, self.answered = self.counts[:remaining], self.answered[:remaining]
 
 
 class ShopLogging:
-    """μ for one shop."""
+    """Logging policy μ of one shop."""
 
     def __init__(self, config: StoreConfig, goods: Assortment) -> None:
         self.config = config
@@ -52,12 +52,12 @@ class ShopLogging:
         self.log_share = np.log(goods.share).astype(np.float32)
 
     def start(self, size: int) -> Memory:
-        """B empty histories."""
+        """Summary of B empty histories."""
         counts = np.zeros((size, self.config.categories), np.float32)
         return Memory(counts, np.full((size, SLOTS), -1, np.int32))
 
     def observe(self, memory: Memory, item: np.ndarray, event: np.ndarray) -> None:
-        """One more impression and its answer in each history."""
+        """Add one impression and its answer to each history."""
         answered = event > 0
         memory.counts *= COUNT_DECAY
         memory.counts[np.arange(len(item)), self.goods.category[item]] += answered
@@ -65,7 +65,7 @@ class ShopLogging:
         memory.answered[answered, 0] = item[answered]
 
     def replay(self, items: np.ndarray, events: np.ndarray) -> Memory:
-        """What is kept of whole histories [B, t]."""
+        """Summary of whole histories [B, t]."""
         memory = self.start(len(items))
         for step in range(items.shape[1]):
             self.observe(memory, items[:, step], events[:, step])

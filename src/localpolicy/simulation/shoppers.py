@@ -1,11 +1,11 @@
-"""The hidden side of the shop: what shoppers want, how they answer an item, and how answers change them.
+"""Hidden side of the shop: shoppers' wishes, their answers to an item, and changes by answers.
 
     P(click)            = σ(base + taste[category] + appeal + repeat effect)
     P(purchase | click) = σ(purchase base + intent + quality)
 
-A click raises the taste for its category, an item shown in vain lowers it. A click on a deep item raises the
-purchase intent and a click on bait lowers it, by `lookahead`: there, the item with the best immediate reward
-is not the best item to show.
+A click raises the taste for its category, an item shown in vain lowers it. A click on a deep item raises the purchase
+intent and a click on bait lowers it, by `lookahead`: there, the item with the best immediate reward is not the best
+item to show.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTENT_MEMORY = 0.95  # share of the purchase intent that lasts from one impress
 
 @dataclass
 class Shoppers:
-    """The state of B shoppers; changed in place by `answer`."""
+    """State of B shoppers; `answer` changes it in place."""
 
     config: StoreConfig = field(repr=False)
     goods: Assortment = field(repr=False)
@@ -38,7 +38,7 @@ class Shoppers:
 
     @classmethod
     def arrive(cls, size: int, config: StoreConfig, goods: Assortment, rng: np.random.Generator) -> Shoppers:
-        """B new shoppers."""
+        """Draw B new shoppers."""
         return cls(
             config,
             goods,
@@ -49,7 +49,7 @@ class Shoppers:
         )
 
     def leave(self, remaining: int) -> None:
-        """Only the first `remaining` stay."""
+        """Keep the first `remaining` shoppers."""
         if remaining < len(self.intent):
             for member in fields(self):
                 value = getattr(self, member.name)
@@ -85,7 +85,7 @@ class Shoppers:
         return sigmoid(self.intent[:, None] + quality)
 
     def answer(self, item: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """0 none, 1 click or 2 purchase for one item each; the shoppers change accordingly."""
+        """Draw 0 none, 1 click or 2 purchase for one item each; the shoppers change accordingly."""
         # Both draws are made for everyone, so that two policies meet the same luck under the same seed.
         luck = rng.random((2, len(item)), dtype=np.float32)
         clicked = luck[0] < self.click_probability(item)

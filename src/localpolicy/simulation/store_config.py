@@ -1,4 +1,4 @@
-"""The settings of a simulated store."""
+"""Settings of a simulated store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from localpolicy.settings import Settings
 
 
 class StoreConfig(Settings):
-    """The settings of a shop."""
+    """Settings of a store: its items, its shoppers, and its logging policy."""
 
     items: int = Field(1000, ge=2, description="V, items of the catalogue")
     categories: int = Field(20, ge=1, description="categories, over which shoppers have their tastes")

@@ -1,4 +1,4 @@
-"""A shop as a Markov decision process: tiny for a test or 70,000 items wide, at the same cost per event."""
+"""Store as a Markov decision process: tiny for a test or 70,000 items wide, at the same cost per event."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ Chooser = Callable[[np.ndarray, np.ndarray, np.random.Generator], Choice]  # (it
 
 
 class Oracle(Protocol):
-    """An agent that sees the hidden state: a reference, not something that could be deployed."""
+    """Agent that sees the hidden state: a reference, which cannot be deployed."""
 
     def choose(self, shoppers: Shoppers, remaining: int) -> np.ndarray:
-        """Items [B] for these shoppers, with `remaining` impressions to come, this one included."""
+        """Choose items [B] for these shoppers, with `remaining` impressions to come, this one included."""
         ...
 
 
 @dataclass(frozen=True)
 class RolloutValue:
-    """J by rollouts: the mean reward per impression of an episode, with its standard error."""
+    """J by simulated visits: the mean reward per impression of an episode, with its standard error."""
 
     mean: float
     se: float
@@ -44,7 +44,7 @@ class RolloutValue:
 
 
 class StoreWorld:
-    """The shop: `goods` (what it sells), `policy` (μ), and shoppers that come and answer."""
+    """Shop with `goods` (its items), `policy` (μ), and shoppers that come and answer."""
 
     name = "store"
     events = [NO_ANSWER, CLICK, PURCHASE]  # noqa: RUF012
@@ -71,16 +71,16 @@ class StoreWorld:
 
     @property
     def about(self) -> str:
-        """What it is, in a few words."""
+        """Description of the world in one line."""
         return f"a store of {self.n_items} items whose shoppers change with what they are shown"
 
     @property
     def n_items(self) -> int:
-        """V."""
+        """Number of items, V."""
         return self.config.items
 
     def item_table(self, round_number: int | None = None) -> None:
-        """Nothing is told of its items, and none is new."""
+        """None: the shop has no item table, and no item is new."""
 
     @property
     def rewards(self) -> dict[str, float]:
@@ -92,21 +92,21 @@ class StoreWorld:
         return self.policy.rows(self.policy.replay(np.asarray(items), np.asarray(events)))
 
     def logging_value(self) -> None:
-        """J(μ) is known from visits alone."""
+        """None: J(μ) can only be estimated from visits."""
 
     def optimum(self) -> None:
-        """Nor is the best policy known."""
+        """None: the best policy is unknown."""
 
     def logging_agent(self) -> Chooser:
-        """μ as an agent; it tells its probabilities."""
+        """Logging policy μ as an agent that states its probabilities."""
         return lambda items, events, rng: self.policy.choose(self.policy.replay(items, events), rng)
 
     def log_by(self, agent: Agent, sequences: int, seed: int) -> Iterator[Events]:
-        """An impression log of an agent."""
+        """Draw an impression log of an agent, in chunks."""
         return self.log(sequences, seed, agent=agent)
 
     def log(self, sequences: int, seed: int, *, agent: Chooser | None = None) -> Iterator[Events]:
-        """An impression log of μ, or of `agent` (which should tell its probabilities), in chunks."""
+        """Draw an impression log of μ, or of `agent` (which should state its probabilities), in chunks."""
         for number, first in enumerate(range(0, sequences, CHUNK)):
             world, choices = (np.random.default_rng([seed, part, number]) for part in (1, 2))
             size = min(CHUNK, sequences - first)
@@ -121,7 +121,7 @@ class StoreWorld:
         choices: np.random.Generator,
         agent: Chooser | None = None,
     ) -> Events:
-        """One visit per sequence, of the given lengths: all visitors take each step together."""
+        """Simulate one visit per sequence, of the given lengths: all visitors take each step together."""
         # Longest first: those still here are then always the first few, and views replace masks.
         order = np.argsort(-lengths, kind="stable")
         start = (np.cumsum(lengths) - lengths)[order]
@@ -144,7 +144,7 @@ class StoreWorld:
         return Events(sequence, lengths, item, event, REWARDS[event], propensity, _times(sequence, lengths, gaps))
 
     def rollouts(self, agent: Chooser | Oracle, n: int, steps: int, seed: int) -> RolloutValue:
-        """J(agent) from n episodes of `steps` impressions, the same shoppers and luck for every agent."""
+        """J(agent) from n episodes of `steps` impressions, with the same shoppers and luck for every agent."""
         if n < 2 or steps < 1:
             raise ConfigError(f"rollouts need at least 2 episodes of 1 step, got n={n}, steps={steps}.")
         values = []
@@ -171,7 +171,7 @@ class StoreWorld:
         return self.rollouts(self.logging_agent() if agent is None else agent, episodes, steps, seed).per_episode
 
     def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
-        """Every step of so many visits under μ."""
+        """Contexts at every step of `visits` visits under μ."""
         luck, choices = (np.random.default_rng([seed, part]) for part in (6, 7))
         shown = self.visits(np.arange(visits), np.full(visits, steps), luck, choices)
         items, events = shown.item.reshape(visits, steps), shown.event.reshape(visits, steps)
@@ -179,11 +179,11 @@ class StoreWorld:
             yield items[:, :step], events[:, :step], np.full(visits, 1 / (visits * steps))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """None: what a shop holds follows from its settings and seed."""
+        """Empty: a shop follows from its settings and seed."""
         return {}
 
     def hidden(self) -> dict[str, np.ndarray]:
-        """The traits of its items, and their popularity."""
+        """Traits of the items, and their popularity."""
         goods = self.goods
         return {
             "within": goods.within,
@@ -194,7 +194,7 @@ class StoreWorld:
 
 
 class _Remembering:
-    """μ step by step: it keeps a summary, and never rereads a history."""
+    """Chooser for μ, step by step: it keeps a summary, and never rereads a history."""
 
     def __init__(self, policy: ShopLogging, size: int) -> None:
         self.policy, self.memory = policy, policy.start(size)
@@ -208,7 +208,7 @@ class _Remembering:
 
 
 class _Rereading:
-    """Any agent: it is handed the whole histories at each step."""
+    """Chooser for any agent, which gets the whole histories at each step."""
 
     def __init__(self, agent: Chooser, longest: int, catalogue: int) -> None:
         self.agent, self.longest, self.catalogue, self.step = agent, longest, catalogue, 0
@@ -241,7 +241,7 @@ def _choice(choice: Choice, size: int, catalogue: int) -> tuple[np.ndarray, np.n
 
 
 def _times(sequence: np.ndarray, lengths: np.ndarray, gaps: np.ndarray) -> np.ndarray:
-    """Each sequence begins at its own moment; within it, the gaps add up."""
+    """Times of the events: each sequence begins at its own moment; within it, the gaps add up."""
     elapsed = np.cumsum(gaps)
     first = np.cumsum(lengths) - lengths
     return np.asarray(np.repeat(EPOCH + SEQUENCE_GAP * sequence - elapsed[first], lengths) + elapsed)

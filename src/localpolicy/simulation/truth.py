@@ -1,4 +1,4 @@
-"""The truth beside a log: enough to build the same world again, and to notice when it is not the same.
+"""Truth of a log: enough to build its world again, and to notice if it differs.
 
 truth/world.json     world, config, seed, what was logged, and a fingerprint of the hidden arrays
 truth/*.npy          bandit: reward r, logging μ [X, V], context_probabilities d [X], contexts [X, H]
@@ -29,7 +29,7 @@ WORLDS: dict[str, tuple[Any, Any]] = {
 
 
 def fingerprint(world: World) -> dict[str, float]:
-    """Σ_i w_i a_i / n of each hidden array, w from 1 to 2: moves if any number or their order does."""
+    """Σ_i w_i a_i / n of each hidden array, w from 1 to 2: it changes with any number, and with their order."""
     return {
         name: float(np.linspace(1, 2, array.size) @ array.ravel() / array.size)
         for name, array in world.hidden().items()
@@ -46,7 +46,7 @@ def write_truth(world: World, folder: Path, *, log: Mapping[str, Any]) -> None:
 
 
 def load_world(folder: Path | str) -> World:
-    """The world whose truth lies in `folder` (or its `truth/`), built again and checked against the files."""
+    """World whose truth is stored in `folder` (or its `truth/`), built again and checked against the files."""
     folder = Path(folder)
     if not (folder / "world.json").exists():
         folder = folder / "truth"

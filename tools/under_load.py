@@ -1,6 +1,6 @@
-"""Runs a command three times beside two busy loops, and tells how each ended and how long it took.
+"""Run a command three times next to two busy loops, and print how each run ended and how long it took.
 
-python tools/beside_load.py COMMAND...
+python tools/under_load.py COMMAND...
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BUSY = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: pass"  #
 
 @contextmanager
 def load(loops: int = LOOPS) -> Iterator[None]:
-    """So many processes that do nothing but compute."""
+    """Context manager: start processes that do nothing but compute."""
     others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
     try:
         yield
