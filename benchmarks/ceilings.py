@@ -13,7 +13,7 @@ import triton.language as tl
 
 
 class Ceilings(NamedTuple):
-    """Per second."""
+    """Highest rates of a device: bytes and operations per second."""
 
     bytes: float
     bf16: float  # floating-point operations of a large product

@@ -63,7 +63,7 @@ def played(seed: int) -> tuple[str, list[str], float]:
 
 
 def falls(seeds: int, rounds: int, drop: float, loops: int) -> float:
-    """How often a fall is said of a loop that drops by this share of J after half of its rounds (0: never)."""
+    """Share of loops that are reported to fall, if J drops by this share after half of the rounds (0: never)."""
     rng, said, error, shared = np.random.default_rng(seeds), 0, 0.01, 0.0122
     for _ in range(loops):
         visits, course = rng.normal(0, shared, seeds), []

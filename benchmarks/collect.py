@@ -25,7 +25,7 @@ def collect(
 
 
 def command_line(about: str | None, *, processes: int = 2) -> argparse.ArgumentParser:
-    """What every such benchmark is told: --out, --table and --processes."""
+    """Parser with the options of all such benchmarks: --out, --table and --processes."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a line of JSON for each task, as they end")
     parser.add_argument("--table", type=Path, help="show the lines of such a file")
@@ -48,5 +48,5 @@ def show(
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """What an earlier run collected."""
+    """Lines that an earlier run collected."""
     return [json.loads(line) for line in path.read_text().splitlines()]

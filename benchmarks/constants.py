@@ -5,7 +5,7 @@
     python benchmarks/constants.py --table FILE.jsonl
 
 Networks do not depend on either constant, so each log is trained on once (as in `worlds.py`; lists with no setting
-given). Then β is chosen anew
+given). Then β is chosen again
 under every ceiling and cap, and each policy is measured against the world's truth. The default store of 300 items with
 seeds 0, 1 and 2 chose a JS of 0.15 and the cap; these worlds chose a JS of 0.3, and kept the cap. `--others` asks the
 stores of `worlds.py`, which chose neither. `lists`: three lists of five for each visitor, and what a
@@ -84,7 +84,7 @@ def in_store(case: Case, folder: Path, seed: int, episodes: int, asked: Asked) -
 
 
 def in_lists(folder: Path, seed: int, asked: Asked) -> dict[str, Any]:
-    """What a list earns, exactly."""
+    """Exact value of the lists of a policy."""
     rng = np.random.default_rng([seed, 5])
     mu = np.exp(1.2 * rng.standard_normal((KINDS, ITEMS)))
     mu /= mu.sum(1, keepdims=True)
@@ -145,7 +145,7 @@ def compared(base: np.ndarray, earned: dict[str, tuple[np.ndarray, float]]) -> d
 
 
 def measure(task: tuple[str, int], *, episodes: int, asked: Asked) -> dict[str, Any]:
-    """One log."""
+    """Measure the policies of one log under every ceiling and cap."""
     name, seed = task
     case = (CASES | STORES)[name]
     with tempfile.TemporaryDirectory() as folder:

@@ -7,8 +7,8 @@
 Each log is simulated and prepared; two estimates of its policy are trained, and on the first of them one critic of each
 kind of credit. Each improved policy is measured against the truth as it stands (the β of the defaults), at β that move
 it equally far from μ̂ among items that were not met before (JS of 0.02, 0.05 and 0.1), and by the gate. Of a real log
-(`--log`, one training seed after another, with the default settings) there is no truth: what the gate says, and ranks
-beside those of the simple baselines.
+(`--log`, one training seed after another, with the default settings) there is no truth: the gate's verdict, and ranks
+compared with those of the simple baselines.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def error(values: np.ndarray) -> float:
 
 
 def measure(task: tuple[str, int], *, credits: tuple[str, ...], frontier: bool) -> dict[str, Any]:
-    """One log: what each kind of credit gains in truth, and what the gate says of it."""
+    """Measure one log: true gain of each kind of credit, and the gate's verdict."""
     name, number = task
     os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[os.getpid() % len(os.sched_getaffinity(0))]})
     torch.set_num_threads(1)
@@ -216,7 +216,7 @@ def measure(task: tuple[str, int], *, credits: tuple[str, ...], frontier: bool) 
 
 
 def real(path: Path, seed: int, *, device: str, settings: list[str]) -> dict[str, Any]:
-    """A real log: what the gate says of each kind of credit; nDCG@20 of all rows, and of first meetings among unmet."""
+    """Measure a real log: the gate's verdict on each kind of credit; nDCG@20 of all rows, and of first meetings."""
     line: dict[str, Any] = {"log": path.name, "seed": seed, "answers": {}, "ranks": {}}
     with tempfile.TemporaryDirectory() as scratch:
         folder, guessed = Path(scratch), guess(path)

@@ -1,4 +1,4 @@
-"""What the defaults are worth: arms of settings on one log, the same seeds, paired differences from the first arm.
+"""Quality of the default settings: arms of settings on one log, equal seeds, paired differences from the first arm.
 
     python benchmarks/defaults.py movielens --raw data --out OUT --objective mle --objective lpi_cb
     python benchmarks/defaults.py store-200 --out OUT --arm fixed --arm auto --arm 'wide: width=256'
@@ -87,7 +87,7 @@ def _world(name: str, sequences: int, *dials: str, interactions: bool = False) -
 
 
 def _ratings(people: int, items: int, each: float) -> Log:
-    """People rate what they choose, and like what they choose better than the rest; the truth is kept beside it."""
+    """Log of ratings: people rate what they choose, and like their choices better than the rest; with the truth."""
 
     def make(raw: Path, out: Path) -> Any:
         rng = np.random.default_rng(0)
@@ -151,7 +151,7 @@ def data_of(name: str, raw: Path | None, out: Path) -> Prepared:
 
 
 class Task(NamedTuple):
-    """One run."""
+    """One run of an arm on a log."""
 
     log: str
     arm: str  # its name, and what is given: 'wide: width=256 dropout=0.5'
@@ -250,7 +250,7 @@ def paired(before: Sequence[Path], after: Sequence[Path], figure: str) -> Differ
 
 
 def table(out: Path, logs: Sequence[str]) -> Iterator[str]:
-    """Every arm beside `fixed`, or the first there is, by figure: Markdown."""
+    """Markdown table of every arm against `fixed` (or the first one), by metric."""
     yield "| log | objective | figure | arm | before | arm's | difference (95 %) | seeds | seconds a run |"
     yield "|---|---|---|---|--:|--:|--:|--:|--:|"
     for log in logs:

@@ -1,4 +1,4 @@
-"""Full ranking and JS divergence of a large catalogue: rows formed once in blocks, beside other ways.
+"""Full ranking and JS divergence of a large catalogue: rows formed once in blocks, compared with other ways.
 
     python benchmarks/evaluate.py [--items 17000] [--positions 100000] [--threads 2]
 

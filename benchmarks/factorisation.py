@@ -1,4 +1,4 @@
-"""Weighted matrix factorisation at the size of MovieLens-25M, beside the `implicit` library's ALS.
+"""Weighted matrix factorisation at the size of MovieLens-25M, compared with the `implicit` library's ALS.
 
     python benchmarks/factorisation.py [--ratings 25000000] [--users 162000] [--items 59000] [--rank 50] [--sweeps 1]
 

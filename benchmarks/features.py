@@ -202,7 +202,7 @@ def one(given: argparse.Namespace) -> None:
 
 
 def new_items(folder: Path, arm: str) -> dict[str, list[float]]:
-    """Of round 1 by seed: J, and what its new items hold, earn and have beside known ones of the same worth."""
+    """J of round 1 by seed, and share, reward and number of its new items, and of known ones of equal reward."""
     figures: dict[str, list[float]] = {}
     for seed in sorted(folder.glob("seed-*")):
         world = load_world(seed / "start" / "data")

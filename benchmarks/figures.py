@@ -5,13 +5,13 @@
 
 An interaction log of a shop says what people clicked and bought, not what they were shown. On each log policies of
 every kind are trained (two seeds of `mle`, `reward_weighted`, `pg`, `sqn`, `sac`, the paper's LPI, LPI in closed form
-along its dial) and measured by figures that such a log allows, beside the three simple baselines. The truth is what
+along its dial) and measured by figures that such a log allows, as are three simple baselines. The truth is what
 each earns in the shop: showing one item drawn from its distribution (`sampled`), or one of its twenty best drawn by the
 weights of nDCG (`listed`), which is what ranks can speak of.
 
-Two questions. Does a figure order policies as the truth does (rank correlation, mean over logs)? And where a figure
-says of two policies that one is significantly better, how often does the truth say significantly the opposite (a false
-verdict), or the same?
+Two questions. Does a figure order policies as the truth does (rank correlation, mean over logs)? And if a figure finds
+one of two policies significantly better, how often does the truth find significantly the opposite (a false verdict), or
+the same?
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def all_figures(scores: Scores, counts: np.ndarray, ranks: float) -> dict[str, t
 
 
 def first_figures(mine: Choices, old: Choices) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The same of first meetings, as the gate has them but for its refusals."""
+    """Figures over first meetings, as in the gate but for its refusals."""
     log = log_probability(mine, ESTIMATES)
     assert log is not None
     values = snips(mine, log)
@@ -245,7 +245,7 @@ def table(lines: list[dict[str, Any]], mode: str) -> Iterator[str]:
 
 
 def shares(told: list[tuple[int, int]]) -> tuple[float, float]:
-    """Of what was said, how much the truth says too, and how much it says the opposite of."""
+    """Shares of the verdicts that the truth confirms, and that it contradicts."""
     right, wrong = (float(np.mean([said * true == way for said, true in told])) if told else np.nan for way in (1, -1))
     return right, wrong
 
@@ -258,7 +258,7 @@ def correlation(line: dict[str, Any], figure: str, mode: str, without: Iterable[
 
 
 def by_pair(lines: list[dict[str, Any]], figure: str, mode: str) -> Iterator[str]:
-    """What the figure says of each pair, beside the truth: where its false verdicts are."""
+    """Table of the figure's verdicts on each pair and of the truth, which shows its false verdicts."""
     yield f"| {figure}, {mode} | better / worse / not told | true | false |"
     yield "|---|--:|--:|--:|"
     for pair in [tuple(pair["pair"]) for pair in lines[0]["pairs"]]:

@@ -53,7 +53,7 @@ def play(task: Task) -> dict[str, Any]:
 
 
 def beaten(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> list[str]:
-    """Who earns at least as much at most as far away."""
+    """Names of policies that earn at least as much, at most as far away."""
     return [other["name"] for other in others if other["gain"] >= row["gain"] and other["js"] <= row["js"]]
 
 

@@ -35,7 +35,7 @@ def eager(hidden: Tensor, weight: Tensor, items: Tensor) -> Tensor:
 
 
 def libraries() -> dict[str, Loss]:
-    """Those that are installed."""
+    """Loss functions of the installed libraries, by name."""
     ways: dict[str, Loss] = {"ours": ours}
     try:
         from cut_cross_entropy import linear_cross_entropy
@@ -83,7 +83,7 @@ def timed(run: Callable[[], object]) -> tuple[float, str]:
 
 
 def main() -> None:
-    """A table."""
+    """Print a table of the libraries."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", default="1472x48255,4096x1000000")
     parser.add_argument("--width", type=int, default=64)

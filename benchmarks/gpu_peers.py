@@ -1,4 +1,4 @@
-"""An `mle` step on a GPU beside RecTools' and RePlay's SASRec with full softmax, on the same sequences.
+"""An `mle` step on a GPU, and those of RecTools' and RePlay's SASRec with full softmax, on the same sequences.
 
     python benchmarks/gpu_peers.py [--rectools PYTHON] [--replay PYTHON] [--items 48255] [--sequences 25600]
 
@@ -37,7 +37,7 @@ def peer(python: str, script: str, folder: Path) -> tuple[float, str]:
 
 
 def main() -> None:
-    """Each in turn."""
+    """Time each library in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=48_255)
     parser.add_argument("--sequences", type=int, default=25_600)

@@ -53,7 +53,7 @@ WARM, STEPS, SECONDS = 60, 300, 2.0
 def write_data(
     path: Path, *, items: int, mean_length: float, sequences: int = 40_000, tested: int = 100, features: int = 0
 ) -> Prepared:
-    """Random sequences with heavy-tailed items, of which so many categories are known."""
+    """Data set of random sequences with heavy-tailed items; with `features`, their categories are known."""
     rng = np.random.default_rng(0)
     share = 1 / (np.arange(items) + 20.0)
     rewards = {"click": 0.2, "purchase": 1.0}
@@ -83,8 +83,8 @@ def setting(name: str) -> dict[str, Any]:
 
 
 def settings_of(objective: str, train: dict[str, Any], data: Prepared, folder: Path, width: int) -> Config:
-    """The config of one way. `critic` is the closed form's second tower, beside a frozen μ̂ that is trained first."""
-    # Features tell nothing here, and `auto` would leave them out; other defaults would follow the size of the data.
+    """Config of one way. `critic` is the closed form's second tower, with a frozen μ̂ that is trained first."""
+    # Features are uninformative here, and `auto` would leave them out; other defaults would follow the data's size.
     model = {"features": learnt_columns(data.catalogue), "width": width, "blocks": 1, "heads": 1, "tied": True}
     if objective != "critic":
         return Config.parse({"objective": setting(objective), "train": train, "model": model})

@@ -5,7 +5,7 @@
 
 Trains `mle` twice, the rivals of the world (or those given: settings of their objective; `fine_tuned` starts from the
 first `mle`), and LPI in each form given; then, for each rival, dials LPI to the rival's
-JS from the second `mle`, and prints true gains over the logging policy side by side, as a line of JSON. Beside them:
+JS from the second `mle`, and prints true gains over the logging policy side by side, as a line of JSON. Also printed:
 the gain at JS 0.2, at the β that was chosen without the truth, and in the bandit that of the tilt by the true reward.
 `reward_weighted` is given a dial too, the geometric path from μ̂ through it and beyond, and a second network.
 A line is printed whenever more is known; the last one holds everything.

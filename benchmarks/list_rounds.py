@@ -5,8 +5,9 @@
 Fifty items, eight kinds of visitor, lists of ten. A policy that likes good items somewhat serves the first round; then
 what the gate deploys does, or with `--follow always` every candidate, unless the gate says no. Lists go the whole way:
 an export draws them, the service's log takes them with their answers, `rotate` moves them, `prepare` reads them.
-`--attention`: places are looked at less and less. Printed for each round: the true value of a list of what served, of
-μ̂ estimated from its log, and of the candidate, with what the gate said. Values are exact. Training is given no setting.
+`--attention`: places are looked at less and less. Printed for each round: the true value of a list of the policy that
+served, of μ̂ estimated from its log, and of the candidate, with the gate's verdict. Values are exact. Training has its
+default settings.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def rounds(world: World, *, seed: int, count: int, requests: int, always: bool, 
 
 
 def main() -> None:
-    """The command."""
+    """Run the rounds and print their values."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=5)

@@ -28,7 +28,7 @@ Course = dict[str, dict[int, tuple[float, float]]]  # of one seed: figure -> rou
 
 
 def courses(loop: dict[str, Any]) -> dict[str, list[Course]]:
-    """By objective, of each seed: what the long table says of it."""
+    """Rows of the long table by objective and seed."""
     found: dict[str, dict[int, Course]] = {name: {} for name in loop["arms"]}
     for row in loop["measurements"]:
         if row["seed"] is not None:

@@ -1,10 +1,10 @@
-"""Time and memory of preparing a YooChoose-sized log, beside the same preparation in Polars streaming.
+"""Time and memory of preparing a YooChoose-sized log, and of the same preparation in Polars streaming.
 
     python benchmarks/prepare.py --polars VENV/bin/python --markdown table.md
     python benchmarks/prepare.py --polars VENV/bin/python --clicks 1_000_000
     python benchmarks/prepare.py --polars VENV/bin/python --raw data/yoochoose
 
-A log of each wanted size (1, 10, 33 and 100 million clicks, unless told) is made by `lpi simulate yoochoose` where no
+A log of each wanted size (1, 10, 33 and 100 million clicks by default) is made by `lpi simulate yoochoose` where no
 raw folder is given. Polars lives in a virtual environment of its own (`pip install polars numpy`), so that it is no
 dependency of ours. Each preparation is a process of its own; its peak memory is the largest resident set the kernel
 saw. Both filter sessions, index items, split, sort and write the same flat arrays; the arrays are compared. Ours also
@@ -110,7 +110,7 @@ def same_arrays(one: Path, other: Path) -> bool:
 
 
 def made(folder: Path, clicks: int) -> Path:
-    """A simulated log of about so many clicks."""
+    """Simulated log of about `clicks` clicks."""
     options = ["--sequences", str(round(clicks / CLICKS_PER_SESSION)), "--out", str(folder), "--force"]
     command = [sys.executable, "-m", "localpolicy", "simulate", "yoochoose", *options]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -118,7 +118,7 @@ def made(folder: Path, clicks: int) -> Path:
 
 
 def compared(raw: Path, ways: dict[str, str], scratch: Path, *, memory: str, repeats: int) -> Iterator[dict[str, Any]]:
-    """Each way in turn, so that a busy machine disturbs all alike."""
+    """Measurements of each way in turn, so that a busy machine disturbs all of them equally."""
     for repeat in range(repeats):
         for way, python in ways.items():
             out = scratch / way

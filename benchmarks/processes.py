@@ -1,4 +1,4 @@
-"""One process of two threads beside two processes of one thread each, and what a checkpoint costs.
+"""One process of two threads against two processes of one thread each, and the cost of a checkpoint.
 
     python benchmarks/processes.py processes
     python benchmarks/processes.py checkpoint
@@ -45,7 +45,7 @@ WARM = 4
 
 
 def trainer_of(data: Prepared, folder: Path, settings: Settings, objective: str, ranks: Ranks, shard: bool) -> Trainer:
-    """As `lpi train --preset rl` makes it."""
+    """Trainer as `lpi train --preset rl` builds it."""
     short = {"objective.name": objective, "train.device": "cpu", "train.shard_catalogue": shard}
     config = configure(preset="rl", short={**short, "model.width": settings.width})
     trainer = Trainer.start(data, Run(folder / "run"), resolve(config, data), ranks=ranks)

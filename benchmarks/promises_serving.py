@@ -174,7 +174,7 @@ CELLS: dict[str, Callable[[int, int], Iterator[Row]]] = {  # repeats, seed
 
 
 def rows(repeats: int = 100, seed: int = 0) -> Iterator[Row]:
-    """All of them; whole rollouts are repeated less often."""
+    """Rows of all cells; whole rollouts are repeated less often."""
     for cell in CELLS.values():
         yield from cell(repeats, seed)
 

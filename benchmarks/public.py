@@ -1,4 +1,4 @@
-"""Our defaults on public data, beside popularity, item-kNN and published figures: leave-one-out, whole catalogue.
+"""Our defaults on public data against popularity, item-kNN and published figures: leave-one-out, whole catalogue.
 
     python benchmarks/public.py beauty --raw data/amazon-5core --out public/beauty
     python benchmarks/public.py retailrocket-views --raw data/retailrocket --out public/views --seeds 3

@@ -1,12 +1,12 @@
-"""What `lpi go` says of real logs, and how long it takes: each as a file on the command line, and as a frame in Python.
+"""Verdicts and times of `lpi go` on real logs: each as a file on the command line, and as a frame in Python.
 
     python benchmarks/real_logs.py DATA --out FILE.jsonl [--only TEXT ...] [--minutes 2] [--processes 2] [--busy 4]
     python benchmarks/real_logs.py --table FILE.jsonl
 
 DATA is a folder of public logs (Amazon 5-core, MovieLens latest-small, Open Bandit's sample, RetailRocket), the same as
 for `public.py`. From MovieLens come a log of watch ratios (its ratings, with noise), of clicks alone, with times in
-milliseconds, and without times in two orders. Each command has two cores of its own; `--busy` lets so many loops run on
-the same two cores, to see whether the minutes are kept beside other programs.
+milliseconds, and without times in two orders. Each command has two cores of its own; `--busy N` lets N loops run on the
+same two cores, to see whether the minutes are kept under load.
 """
 
 from __future__ import annotations

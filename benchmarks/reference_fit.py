@@ -67,7 +67,7 @@ Make = Callable[[np.random.Generator], pa.Table]
 
 
 def logs(data: Path | None) -> dict[str, Make]:
-    """By name."""
+    """Functions that make the logs, by name."""
     sizes = ((12, 200), (12, 1000), (50, 1000), (50, 4000), (300, 200), (300, 1000), (1000, 500))
     made: dict[str, Make] = {
         f"popularity, {items} items, {many} sequences": lambda rng, items=items, many=many: popular(items, many, rng)  # type: ignore[misc]

@@ -50,7 +50,7 @@ class World(NamedTuple):
 
 
 def clicks(rng: np.random.Generator, shown: np.ndarray, chance: np.ndarray) -> np.ndarray:
-    """One for each."""
+    """Draw the number of clicks of each unit."""
     return rng.binomial(shown, chance).astype(float)
 
 
@@ -91,7 +91,7 @@ def past_of(world: World, rng: np.random.Generator, rules: RolloutRules) -> Past
 
 
 def size_of(past: Past, rules: RolloutRules) -> RolloutSize:
-    """What `lpi rollout size` says."""
+    """Size of a rollout, as `lpi rollout size` computes it."""
     cv2 = level(np.zeros(0), known(rules, past)).cv2
     assert cv2 is not None
     margins = {stage: (share, rules.margin_at(share)) for stage, share in STAGES.items()}
@@ -120,7 +120,7 @@ def rollout(world: World, truth: float, rng: np.random.Generator, rules: Rollout
 
 
 def outcomes(name: str, truth: float, repeats: int, *, seed: int = 0, margin: float = 0.1) -> Iterator[Outcome]:
-    """Of many rollouts in one world."""
+    """Outcomes of many rollouts in one world."""
     world = WORLDS[name]
     rules = RolloutRules(margin=margin, places=world.places, answers=JoinConfig(rewards=world.rewards),
                          largest_reward=world.largest)  # fmt: skip
@@ -141,7 +141,7 @@ def summary(name: str, truth: float, found: list[Outcome]) -> str:
 
 
 def main() -> None:
-    """The command."""
+    """Run the rollouts and print their rates."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)

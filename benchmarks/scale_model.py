@@ -14,7 +14,7 @@ GB = 1e9
 
 @dataclass(frozen=True)
 class Objective:
-    """What one objective does with the catalogue."""
+    """Use of the catalogue by one objective: tables, passes and time."""
 
     name: str
     tables: int  # [V, D] tables: embeddings and item heads

@@ -1,7 +1,7 @@
 """Seconds of training until the test split's nDCG@10 reaches a bar, by default .05 on Amazon Beauty.
 
     python benchmarks/time_to_quality.py --raw data/amazon-5core --out quality [--device cuda] [--minutes 5]
-    python benchmarks/time_to_quality.py --raw … --out … --rectools rectools-env/bin/python      beside RecTools' SASRec
+    python benchmarks/time_to_quality.py --raw … --out … --rectools rectools-env/bin/python      and RecTools' SASRec
 
 Leave-one-out as in `public.py`: the last event of every sequence is the test, items that it held before are not ranked.
 Ours is `mle` with no setting given, and the weights are those that a run would keep (averaged). Time runs from the
@@ -78,7 +78,7 @@ def ours(data: Prepared, out: Path, *, device: str, bar: float, minutes: float, 
 
 
 def rectools(python: str, data: Prepared, out: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The same by the peer, in its own environment."""
+    """Metrics by epoch of RecTools' SASRec, in its own environment."""
     for split in ("train", "test"):
         np.save(out / f"{split}.offsets.npy", np.asarray(data[split].offsets))
         np.save(out / f"{split}.item.npy", np.asarray(data[split].arrays["item"]))

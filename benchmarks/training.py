@@ -1,4 +1,4 @@
-"""Speed and memory of training on a CPU, with two peers beside us.
+"""Speed and memory of training on a CPU, of ours and of two peers.
 
     python benchmarks/training.py cpu --rectools PYTHON --replay PYTHON
     python benchmarks/training.py million

@@ -4,7 +4,7 @@
     python benchmarks/worlds.py --table FILE.jsonl
 
 Each world's log is simulated, LPI is trained on it with the demo's settings (`lpi_cb` in a bandit,
-`lpi_rl` in a store), and its policy is measured against the world's truth, beside μ̂ (the same run's own) and beside
+`lpi_rl` in a store), and its policy is measured against the world's truth, as are μ̂ (the same run's own) and
 the same run at other β, down to half the smallest that the rule considers. A world's share is what the chosen β gains
 over μ̂, as a part of what the best β gains; a second share is of the best β within the rule's limits (effective sample,
 JS). The best β is picked on one half of the visits and measured on the other, so that luck picks nothing. Shares are
@@ -203,7 +203,7 @@ def _allowed(chosen: dict[str, Any], ceiling: float | None) -> set[float]:
 
 
 def _falling(gains: list[float]) -> bool:
-    """Whether going on is in vain: the last two β are below zero, each below the one before."""
+    """Whether larger steps cannot help: the last two β are below zero, each below the one before."""
     return len(gains) > 2 and gains[-3] > gains[-2] > gains[-1] and gains[-1] < 0
 
 
@@ -213,7 +213,7 @@ def error(gain: np.ndarray) -> float:
 
 
 def best_of(others: dict[float, np.ndarray], allowed: set[float], chosen: np.ndarray) -> dict[str, Any]:
-    """The β that gains most on the even visits, and on the odd ones what it gains there, beside the chosen one."""
+    """The β of the largest gain on the even visits, with its gain on the odd ones, and that of the chosen β."""
 
     def best(candidates: dict[str, np.ndarray]) -> tuple[str, float, float]:
         name = max(candidates, key=lambda name: candidates[name][::2].mean())

@@ -57,7 +57,7 @@ class Clock:
     scores: tuple[int, ...] = ()  # shape of the scores that the loss reads, as seen at the first step
 
     def tick(self, sequences: int, positions: int) -> None:
-        """A step has ended that trained so many sequences, and so many targets in them."""
+        """Count a finished step on `sequences` sequences with `positions` targets."""
         now, cpu = time.perf_counter(), time.process_time()
         self.steps += 1
         if self.steps == self.warm:
@@ -84,7 +84,7 @@ def memory(field: str) -> int:
 
 
 def accelerator(settings: Settings) -> str:
-    """What Lightning calls the device."""
+    """Lightning's name of the device."""
     return "gpu" if settings.device == "cuda" else "cpu"
 
 
@@ -101,7 +101,7 @@ def read(folder: Path) -> tuple[Settings, dict[str, np.ndarray]]:
 
 
 def write(folder: Path, settings: Settings, arrays: dict[str, np.ndarray]) -> None:
-    """What `read` reads."""
+    """Write a folder for `read`."""
     (folder / "settings.json").write_text(json.dumps(asdict(settings)))
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)

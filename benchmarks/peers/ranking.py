@@ -73,12 +73,12 @@ class Keeper:
 
     @classmethod
     def of(cls, folder: Path, settings: dict[str, Any], train: Split) -> Keeper:
-        """With the validation split and the settings that benchmarks/sequence_models.py wrote."""
+        """Build from the validation split and the settings that benchmarks/sequence_models.py wrote."""
         counts = np.bincount(train.item, minlength=settings["items"])
         return cls(Split.read(folder, "validation"), counts, settings["length"], settings["patience"])
 
     def judge(self, network: torch.nn.Module, logits: Logits) -> bool:
-        """Whether to go on."""
+        """Whether training should continue."""
         self.seen += 1
         value = likelihood(self.validation, self.counts, logits, network, self.length)
         print(f"epoch {self.seen}: validation log-likelihood {value:.4f}", flush=True)

@@ -15,7 +15,7 @@ from rectools.models import SASRecModel
 
 
 def trainer() -> Trainer:
-    """One step."""
+    """Trainer of a single step."""
     return Trainer(
         max_steps=1, limit_train_batches=1, accelerator="cpu", devices=1, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False,

@@ -101,7 +101,7 @@ def test_a_month_day_by_day_is_the_month_at_once(tmp_path: Path, case: str) -> N
     assert content(data) == content(once)
 
 
-def test_a_month_without_times_and_with_bad_rows(tmp_path: Path) -> None:
+def test_a_month_without_times_and_with_bad_rows_appends_as_at_once(tmp_path: Path) -> None:
     days = [[{k: v for k, v in row.items() if k != "timestamp"} for row in day] for day in month()]
     days[1][5]["item_id"] = days[3][7]["item_id"] = days[3][8]["event"] = None
     logs = [write_csv(tmp_path / f"{n}.csv", rows) for n, rows in enumerate(days)]
@@ -114,7 +114,7 @@ def test_a_month_without_times_and_with_bad_rows(tmp_path: Path) -> None:
     assert content(data) == content(once)
 
 
-def test_a_recipe_that_holds_out_a_number_is_decided_anew(tmp_path: Path) -> None:
+def test_held_out_numbers_of_a_recipe_are_decided_again(tmp_path: Path) -> None:
     """A recipe's 20,000 held-out users are a tenth of a small log, also when that log has grown a little."""
     reader = Reader(events.tables, {"validation": 20, "test": 20, "rewards": "*=1"})
     logs = [write_parquet(tmp_path / f"{n}.parquet", rows) for n, rows in enumerate(month(3))]
@@ -156,7 +156,7 @@ def test_a_day_taken_twice_is_refused(tmp_path: Path, name: str) -> None:
         prepare(table.to_reader(max_chunksize=11), out=tmp_path / "no", append=first)
 
 
-def test_the_change_is_said(tmp_path: Path, messages: Callable[[str], list[str]]) -> None:
+def test_append_logs_what_changed(tmp_path: Path, messages: Callable[[str], list[str]]) -> None:
     yesterday, today = two_days()
     old = prepare(write_parquet(tmp_path / "1.parquet", yesterday), out=tmp_path / "old")
     new = prepare(write_parquet(tmp_path / "2.parquet", today), out=tmp_path / "new", append=old)

@@ -149,7 +149,7 @@ def test_too_many_events_means_the_wrong_column(tmp_path: Path) -> None:
     refused("600 different events", write_parquet(tmp_path / "log.parquet", rows), tmp_path, rewards="*=1")
 
 
-def test_empty_files(tmp_path: Path) -> None:
+def test_empty_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").touch()
     refused("is empty", tmp_path / "empty.csv", tmp_path)
     (tmp_path / "head.csv").write_text("sequence_id,item_id,event\n")
@@ -162,20 +162,20 @@ def test_empty_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0.1, 0.5, 0.99])
-def test_a_truncated_gzip(tmp_path: Path, keep: float) -> None:
+def test_a_truncated_gzip_is_refused(tmp_path: Path, keep: float) -> None:
     rows = random_log(events=30_000)
     whole = gzip.compress(write_csv(tmp_path / "log.csv", rows).read_bytes())
     (tmp_path / "cut.csv.gz").write_bytes(whole[: int(len(whole) * keep)])
     assert "cut.csv.gz" in refused("fetch it again|Fetch it again", tmp_path / "cut.csv.gz", tmp_path)
 
 
-def test_a_truncated_parquet(tmp_path: Path) -> None:
+def test_a_truncated_parquet_is_refused(tmp_path: Path) -> None:
     whole = write_parquet(tmp_path / "log.parquet", random_log()).read_bytes()
     (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
     refused("not a whole Parquet file", tmp_path / "cut.parquet", tmp_path)
 
 
-def test_an_altered_parquet(tmp_path: Path) -> None:
+def test_an_altered_parquet_is_refused(tmp_path: Path) -> None:
     whole = bytearray(write_parquet(tmp_path / "log.parquet", random_log(events=5000)).read_bytes())
     whole[50:2050] = b"\xff" * 2000
     (tmp_path / "log.parquet").write_bytes(whole)
@@ -197,7 +197,7 @@ def test_files_that_are_not_what_their_names_say(tmp_path: Path) -> None:
         refused(message, tmp_path / name, tmp_path)
 
 
-def test_lines_that_cannot_be_cut(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_cut_are_refused_or_skipped(tmp_path: Path) -> None:
     log = write_csv(tmp_path / "log.csv", random_log())
     lines = log.read_text().splitlines()
     lines[10], lines[20] = "1,2", "1,2,click,1600000000000,5"
@@ -218,7 +218,7 @@ def test_everything_filtered_away_says_by_which_filter(tmp_path: Path) -> None:
     refused("no event 'clack' in this log .did you mean 'click'", log, tmp_path, drop_events=("clack",))
 
 
-def test_too_few_sequences(tmp_path: Path) -> None:
+def test_too_few_sequences_are_refused(tmp_path: Path) -> None:
     log = write_parquet(tmp_path / "log.parquet", random_log(sequences=8))
     refused("fewer than 3", log, tmp_path)
     refused("leave nothing of 8", log, tmp_path, validation=4, test=4)
@@ -238,7 +238,7 @@ def test_too_few_sequences(tmp_path: Path) -> None:
         ({"engine": "duck"}, "did you mean 'duckdb'"),
     ],
 )
-def test_settings_that_make_no_sense(tmp_path: Path, settings: dict, message: str) -> None:
+def test_meaningless_settings_are_refused(tmp_path: Path, settings: dict, message: str) -> None:
     refused(message, write_parquet(tmp_path / "log.parquet", random_log()), tmp_path, **settings)
 
 
@@ -253,7 +253,7 @@ def test_an_unknown_source_names_the_nearest(tmp_path: Path) -> None:
         prepare("yochoose", [tmp_path], out=tmp_path / "data")
 
 
-def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: ArrayFile, values: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -264,7 +264,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         refused("could not be written: No space left on device", log, tmp_path)
 
 
-def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> None:
+def test_a_newer_format_and_an_altered_array_are_refused(tmp_path: Path) -> None:
     data = prepare("events", [write_parquet(tmp_path / "log.parquet", random_log())], out=tmp_path / "data")
     array = data.path / "train" / "item.npy"
     content = bytearray(array.read_bytes())
@@ -281,7 +281,7 @@ def test_a_data_set_of_a_newer_format_and_an_altered_array(tmp_path: Path) -> No
         Prepared(data.path)
 
 
-def test_two_prepares_into_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_prepares_into_one_folder_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that ends second is refused, and the first stays whole."""
     log = write_parquet(tmp_path / "log.parquet", random_log())
     others = iter([{"validation": 0.2}])  # one

@@ -53,7 +53,7 @@ def test_fillers_have_places_of_their_own_and_nothing_that_is_not_finite(small, 
         assert cut.propensity[filler].isfinite().all()
 
 
-def test_a_resumed_epoch_goes_on_where_it_stopped(small):
+def test_a_resumed_epoch_starts_where_it_stopped(small):
     planner = Planner(Windows(small, "train", WindowConfig()), 16)
     whole, rest = (list(planner.epoch(seed=0, epoch=1, skip=skip)) for skip in (0, 2))
     assert len(whole) > 2

@@ -121,7 +121,7 @@ def test_without_out_a_new_folder_is_made_and_the_log_says_which(
         ((polars.DataFrame(ROWS), pandas.DataFrame({"a": [1]})), {}, r"in the pandas DataFrame \(2 of 2\)"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path: Path, logs: tuple, options: dict, message: str) -> None:
+def test_mistakes_are_errors_that_name_them(tmp_path: Path, logs: tuple, options: dict, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
         prepare(*logs, out=tmp_path / "data", **options)
     assert not list(tmp_path.iterdir())

@@ -24,7 +24,7 @@ main()
     [([], 100_000), (["--memory", "20MB", "--no-keep-log"], 3_000_000)],
     ids=["the arrays do not fit", "what memory does not hold does not fit"],
 )
-def test_a_disk_that_fills_up(tmp_path: Path, options: list[str], limit: int) -> None:
+def test_a_disk_that_fills_up_is_reported(tmp_path: Path, options: list[str], limit: int) -> None:
     rng = np.random.default_rng(0)
     events = 400_000 if options else 60_000
     columns = {

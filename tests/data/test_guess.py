@@ -26,13 +26,13 @@ from localpolicy.study.go_plan import prepare_log
         (["seq_id", "item_id", "event"], "seq_id item_id event -"),
     ],
 )
-def test_columns_are_told_by_their_names(names, expected):
+def test_columns_are_recognised_by_their_names(names, expected):
     found = columns_meant(names)
     ours = ("sequence_id", "item_id", "event", "timestamp")
     assert " ".join(found.get(name, "-") for name in ours) == expected
 
 
-def test_events_are_worth_what_their_names_say(tmp_path):
+def test_rewards_of_events_follow_from_their_names(tmp_path):
     known, unsure = guess_rewards({"view": 9, "addtocart": 3, "transaction": 1, "none": 5}, tmp_path)
     assert known == "view=0.2,addtocart=0.5,transaction=1,none=0" and unsure == ()
     assert guess_rewards({"view": 9, "view ": 2}, tmp_path)[0] == "view=1", "a name as rewards that are given have it"
@@ -104,7 +104,7 @@ def test_watch_ratios_and_times_in_milliseconds_are_used(tmp_path):
     assert said.rewards is None and dict(said.columns)["reward"] == "watch_ratio"
 
 
-def test_a_likely_reward_beside_events_is_asked_about(tmp_path):
+def test_a_likely_reward_next_to_events_is_asked_about(tmp_path):
     rows = [(n % 20, n % 7, ("view", "buy")[n % 2], 3.5 + n % 11, 5, f"{n}") for n in range(200)]
     write_rows(tmp_path / "shop.csv", "user,item,event,price,shop,comment", rows)
     found = guess(tmp_path / "shop.csv")
@@ -152,7 +152,7 @@ def test_probabilities_are_propensities_where_they_can_be(tmp_path):
     assert short["propensity"] == "prop" and short["timestamp"] == "t"
 
 
-def test_a_missing_time_is_said_and_rows_sorted_by_item_are_found(tmp_path):
+def test_a_missing_time_is_noted_and_rows_sorted_by_item_are_found(tmp_path):
     rows = [row[:3] for row in watched()]
     write_rows(tmp_path / "any.csv", "user_id,video_id,watch_ratio", rows)
     found = guess(tmp_path / "any.csv")
@@ -233,7 +233,7 @@ def test_titles_are_found_by_the_ids_that_a_log_has(tmp_path):
         ("user,item,event,ts", "shown", "clic"),
     ],
 )
-def test_the_only_event_that_pays_is_worth_1_however_it_is_written(header, shown, clicked, tmp_path):
+def test_the_only_paid_event_has_reward_1_in_any_notation(header, shown, clicked, tmp_path):
     rows = [f"{n % 100},{n % 7},{clicked if n % 3 == 0 else shown},{1_700_000_000 + n}" for n in range(300)]
     (tmp_path / "log.csv").write_text("\n".join([header, *rows]) + "\n")
     found = guess(tmp_path / "log.csv")

@@ -117,7 +117,7 @@ def test_a_float_is_the_text_of_its_integer_where_ids_are_joined_or_texts(tmp_pa
         assert set(data.catalogue["item_id"].to_pylist()) == {f"{row['item_id']}+{row['event']}" for row in ROWS}
 
 
-def test_ids_that_differ_in_spaces_alone_are_told(tmp_path, caplog):
+def test_prepare_warns_of_ids_that_differ_in_spaces(tmp_path, caplog):
     rows = frame(item_id=lambda item: f"a{item}")
     rows.loc[3, "item_id"] = " " + rows.loc[3, "item_id"]
     with caplog.at_level(logging.WARNING, logger="localpolicy"):
@@ -130,7 +130,7 @@ def test_ids_that_differ_in_spaces_alone_are_told(tmp_path, caplog):
     assert not [message for message in caplog.messages if "spaces, capitals" in message]
 
 
-def test_duplicate_rows_are_told(tmp_path, caplog):
+def test_prepare_warns_of_duplicate_rows(tmp_path, caplog):
     rows = pandas.concat([frame(), frame().iloc[[5, 9]]])
     with caplog.at_level(logging.WARNING, logger="localpolicy"):
         prepare(rows, out=tmp_path / "data")

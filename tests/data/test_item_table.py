@@ -145,7 +145,7 @@ def test_texts_that_are_lists(tmp_path: Path, texts: list, lists: list) -> None:
     assert [found[item] for item in (10, 11, 12, 13)] == lists
 
 
-def test_frames_of_any_index_and_columns_of_odd_types(tmp_path: Path) -> None:
+def test_item_frames_may_have_any_index_and_odd_types(tmp_path: Path) -> None:
     frame = pd.DataFrame({"item_id": [*range(10, 18)], "brand": list("aabbaabb"), "same": [[1.0, 2.0]] * 8})
     odd = frame.assign(lasts=pd.to_timedelta(range(8), unit="h"), empty=[[]] * 8)
     cut = pd.concat([odd.iloc[4:], odd.iloc[:4]])

@@ -212,7 +212,7 @@ def test_a_log_is_read_as_a_person_would(tmp_path, name):
         assert roles["split"] == "split" and len(data["test"]) == 18, "every fifth of 90 people"
 
 
-def test_days_and_months_that_no_row_tells_are_asked_for_and_said(tmp_path):
+def test_ambiguous_days_and_months_are_asked_for_and_noted(tmp_path):
     rows = [f"{n % 90},{n % 7},0{1 + n % 9}/0{1 + n % 4}/2001" for n in range(200)]
     (tmp_path / "log.csv").write_text("user,item,date\n" + "\n".join(rows) + "\n")
     with pytest.raises(DataError, match="dayfirst"):
@@ -231,7 +231,7 @@ def test_days_and_months_that_no_row_tells_are_asked_for_and_said(tmp_path):
         (["train", "test"], "90 user_id are in more than one split"),
     ],
 )
-def test_a_split_that_cannot_be_used_is_said_to_be_ignored(tmp_path, values, said):
+def test_an_unusable_split_is_ignored_with_a_note(tmp_path, values, said):
     rows = [f"{n % 90},{n % 7},{1 + n % 5},{values[n // 90 % 2]}" for n in range(360)]
     (tmp_path / "log.csv").write_text("user_id,item_id,rating,split\n" + "\n".join(rows) + "\n")
     found = guess(tmp_path / "log.csv")

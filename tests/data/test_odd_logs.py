@@ -50,7 +50,7 @@ def written(path, header: str, rows, mark: str = ","):
         ("пользователь,товар,событие,время", ("просмотр", "корзина", "покупка"), (0.2, 0.5, 1.0)),
     ],
 )
-def test_other_languages(tmp_path, header, events, rewards):
+def test_column_names_of_other_languages_are_recognised(tmp_path, header, events, rewards):
     log = written(tmp_path / "log.csv", header, [(n % 9, n % 5, events[n % 3], 1_700_000_000 + n) for n in range(90)])
     found = guess(log)
     assert set(found.columns) >= {"sequence_id", "event", "timestamp"} and not found.unsure
@@ -90,7 +90,7 @@ def test_words_that_may_be_events_are_asked_about(tmp_path):
         (("05.06.2024 10:00:01", "06.07.2024 10:00:00"), "day first", 1_717_581_601_000),
     ],
 )
-def test_times_as_people_write_them(tmp_path, times, said, ms):
+def test_times_are_read_as_people_write_them(tmp_path, times, said, ms):
     """`go` and `prepare` read them by one rule; before, `prepare` refused what `go` read."""
     rows = [(n, n % 5, "view", times[n > 0]) for n in range(90)]
     log = written(tmp_path / "log.csv", "sequence_id,item_id,event,when", rows)
@@ -113,7 +113,7 @@ def test_timestamps_with_a_zone_are_read_as_they_are(tmp_path):
     assert dict(found.columns)["timestamp"] == "when" and not any("first" in note for note in found.unsure)
 
 
-def test_decimal_commas_are_written_anew(tmp_path):
+def test_decimal_commas_are_converted(tmp_path):
     log = written(tmp_path / "log.csv", "user_id;item_id;rating", [(1, 2, "4,5"), (1, 3, "3")], ";")
     copy, notes = plainly_written(log, tmp_path / "out")
     assert pq.read_table(copy)["rating"].to_pylist() == ["4.5", "3"] and "decimal commas" in notes[0]
@@ -146,7 +146,7 @@ def test_lists_and_propensities_under_other_names(tmp_path, names, propensity, p
     assert np.isfinite(data["train"].arrays["propensity"]).all()
 
 
-def test_rows_of_one_moment_are_a_list_and_else_places_are_said_to_be_ignored(tmp_path):
+def test_rows_of_one_moment_are_a_list_else_places_are_ignored_with_a_note(tmp_path):
     rows = [(who, item, place, p, event, 1_700_000_000 + n) for _, who, item, place, p, event, n in LISTS]
     found = guess(written(tmp_path / "log.csv", "user,item,pos,prob,action,ts", rows))
     assert dict(found.columns)["request"] == "user+ts" and any("read as one list" in note for note in found.unsure)
@@ -182,7 +182,7 @@ def test_rows_of_showing_before_rows_of_answers_are_left_out(tmp_path):
     assert data.kind == "interactions" and set(data.manifest["counts"]["events"]) == {"click"}
 
 
-def test_who_or_what_without_a_known_name(tmp_path):
+def test_ids_without_a_known_name_are_guessed_or_refused(tmp_path):
     rows = [(n % 9, n % 5, 1 + n % 10, 1_700_000_000 + n) for n in range(90)]
     found = guess(written(tmp_path / "log.csv", "user,gizmo_id,rating,ts", rows))
     assert dict(found.columns)["item_id"] == "gizmo_id" and any("only id left" in note for note in found.unsure)
@@ -243,7 +243,7 @@ def test_a_plain_log_stays_as_it_is(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_without_a_header_and_many_columns_are_told_shortly(tmp_path):
+def test_a_missing_header_and_many_columns_give_short_messages(tmp_path):
     with pytest.raises(DataError, match="has the file no header"):
         guess(written(tmp_path / "bare.csv", "1,2,5,1700000000", [(1, 3, 4, 1_700_000_001)]))
     names = ["user_id", "item_id", "event", "ts", *(f"f{n}" for n in range(56))]
@@ -366,7 +366,7 @@ def test_the_row_numbers_of_a_filtered_frame_are_no_column(tmp_path):
     assert column_names(written_frame(frame, tmp_path, "log")) == ("timestamp", "user", "item")
 
 
-def test_numbers_that_are_no_times_are_told(tmp_path):
+def test_numbers_that_are_no_times_are_refused(tmp_path):
     """A step from 1 on, or times that overflowed: the order holds, and 1970 is no date of the log."""
     rows = [(n % 9, n % 5, ("view", "buy")[n % 2], n) for n in range(90)]
     found = guess(written(tmp_path / "log.csv", "user,item,event,time", rows))

@@ -64,14 +64,14 @@ def installed(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "outside", raising=False)
 
 
-def test_an_object(log: Path, tmp_path: Path) -> None:
+def test_a_reader_may_be_an_object(log: Path, tmp_path: Path) -> None:
     plain = prepare(write_parquet(tmp_path / "log.parquet", ROWS), out=tmp_path / "plain")
     assert stored(prepare(log, source=Lines(), out=tmp_path / "data")) == stored(plain)
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("source", ["outside:Lines", "lines"])
-def test_a_name(log: Path, tmp_path: Path, source: str) -> None:
+def test_a_reader_is_found_by_its_name(log: Path, tmp_path: Path, source: str) -> None:
     data = prepare(log, source=source, out=tmp_path / "data")
     assert data.manifest["rewards"] == {"click": 1.0, "purchase": 3.0}  # the reader's preset
     assert data.manifest["source"] == source
@@ -88,7 +88,7 @@ def test_a_name(log: Path, tmp_path: Path, source: str) -> None:
         ("linse", "did you mean 'lines'"),
     ],
 )
-def test_a_name_that_gives_no_reader(log: Path, tmp_path: Path, source: str, message: str) -> None:
+def test_a_name_without_a_reader_is_refused(log: Path, tmp_path: Path, source: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         prepare(log, source=source, out=tmp_path / "data")
 

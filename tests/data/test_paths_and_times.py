@@ -75,13 +75,13 @@ def test_a_question_mark_hides_no_gzip(tmp_path):
     assert items(prepare("events", both, out=tmp_path / "both")) == [1, 2, 5, 6]
 
 
-def test_a_folder_whose_name_looks_like_a_pattern(tmp_path):
+def test_a_folder_name_is_no_pattern(tmp_path):
     write(tmp_path / "a" / "log.csv", log(100))
     write(tmp_path / "[ab]" / "log.csv", log(1))
     assert items(prepare("events", [tmp_path / "[ab]"], out=tmp_path / "data")) == [1, 2]
 
 
-def test_a_name_that_cannot_be_told_to_duckdb_is_refused(tmp_path):
+def test_a_name_that_duckdb_cannot_read_is_refused(tmp_path):
     with pytest.raises(DataError, match="Rename it"):
         prepare("events", [write(tmp_path / "a\\[b].csv", log(1))], out=tmp_path / "data")
 
@@ -175,7 +175,7 @@ def test_notations_are_told_apart_by_most_of_the_first_rows():
         (["13/02/2024", "14/02/2024", "02/13/2024"], "day first"),
     ],
 )  # fmt: skip
-def test_days_are_told_from_months_by_all_rows(texts, order, engine):
+def test_all_rows_decide_between_days_and_months(texts, order, engine):
     engine.small("texts", pa.table({"t": pa.array(texts)}))
     assert written(texts[:1], engine.rows, "texts", "t") == order
 
@@ -194,7 +194,7 @@ def engine(request, tmp_path) -> Iterator[Any]:
     made.close()
 
 
-def test_both_engines_read_texts_alike(engine):
+def test_both_engines_read_texts_equally(engine):
     """The same SQL and the same answers; Python's own clock is the third reading."""
     notations = {"zoned": ZONED, "plain": PLAIN, "day first": DAY_FIRST, "month first": MONTH_FIRST}
     for name, cases in notations.items():
@@ -249,7 +249,7 @@ def test_dates_written_as_one_number_are_not_taken_for_seconds(tmp_path, digits,
         prepare("events", [write(tmp_path / f"log.{suffix}", rows)], out=tmp_path / "data")
 
 
-def test_units_are_told_by_the_years_they_make():
+def test_units_follow_from_the_years_they_give():
     now = 1_714_521_600
     assert [unit_of([now * scale]) for scale in (1, 10**3, 10**6, 10**9)] == [
         (u, True) for u in ("s", "ms", "us", "ns")

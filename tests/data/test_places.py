@@ -62,7 +62,7 @@ def test_attention_is_found_in_a_log():
     assert (found.se < 0.1).all()
 
 
-def test_where_attention_does_not_fall_places_are_alike():
+def test_without_falling_attention_examination_is_one():
     """Means by place fall by a half here. Differences that chance explains are not believed."""
     found = [examination(drawn(2_000, np.ones(3), seed=seed)) for seed in range(8)]
     off = np.abs(np.log([one.examined for one in found]))
@@ -78,7 +78,7 @@ def test_errors_are_what_they_say():
 
 
 @pytest.mark.parametrize("case", [{"shuffled": False}, {"propensities": False}], ids=str)
-def test_places_that_were_never_drawn_are_not_told_from_worth(case):
+def test_places_without_a_draw_have_no_estimate(case):
     found = examination(drawn(500, EXAMINED, **case))
     assert not found.told and (found.examined == 1).all() and "cannot be told apart" in found.said
 
@@ -117,7 +117,7 @@ def test_places_counted_from_1_are_the_same_log(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("place", [[0, 2, 3], [0, 0, 0], [2, 3, 4]], ids=str)
-def test_lists_that_are_not_whole_are_told(place, tmp_path, caplog):
+def test_prepare_warns_of_incomplete_lists(place, tmp_path, caplog):
     prepare(lists_of_three(place), out=tmp_path / "data")
     assert "60 of 60 lists lack a place, or have one twice" in caplog.text
 

@@ -116,7 +116,7 @@ def test_sessions_are_cut_where_the_gap_is_exceeded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["keep", "exact", "consecutive"])
-def test_duplicates(tmp_path: Path, policy: str) -> None:
+def test_exact_and_consecutive_duplicates_are_dropped(tmp_path: Path, policy: str) -> None:
     rows = random_log(items=3, events=2500, step=300_000)
     log = write_parquet(tmp_path / "log.parquet", rows)
     data = prepare("events", [log], out=tmp_path / "data", duplicates=policy)
@@ -340,7 +340,7 @@ def test_split_last_holds_out_the_last_event_and_the_one_before(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("ids", [int, str])
-def test_ties_are_ordered_by_worth_and_then_in_an_order_nobody_can_learn(tmp_path: Path, ids: type) -> None:
+def test_ties_are_ordered_by_reward_then_pseudo_randomly(tmp_path: Path, ids: type) -> None:
     """Before: `buy` came before the `view` it followed, and a person's weekly basket lay in one order every week."""
     rng = np.random.default_rng(0)
     rows = []

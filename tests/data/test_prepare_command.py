@@ -59,7 +59,7 @@ def test_options_reach_the_data_set(tmp_path: Path) -> None:
     assert report["quality"]["events"] == sum(data.manifest["counts"]["events"].values())
 
 
-def test_append_by_command(tmp_path: Path) -> None:
+def test_append_on_the_command_line_adds_a_log_once(tmp_path: Path) -> None:
     for number in range(2):
         write_parquet(tmp_path / f"{number}.parquet", random_log(number))
     lpi("events", tmp_path / "0.parquet", "--out", tmp_path / "a", "--split", "time")

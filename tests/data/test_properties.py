@@ -52,7 +52,7 @@ def logs(draw: st.DrawFn) -> list[dict]:
         }
     ),
 )
-def test_invariants(rows: list[dict], form: str, options: dict) -> None:
+def test_prepared_data_keep_their_invariants(rows: list[dict], form: str, options: dict) -> None:
     with tempfile.TemporaryDirectory() as folder:
         log = (write_csv if form == "csv" else write_parquet)(Path(folder) / f"log.{form}", rows)
         try:

@@ -31,7 +31,7 @@ def yoochoose(folder: Path) -> tuple[list[dict], list[dict]]:
     return clicks, buys
 
 
-def test_yoochoose(tmp_path: Path) -> None:
+def test_yoochoose_has_its_counts(tmp_path: Path) -> None:
     clicks, buys = yoochoose(tmp_path / "raw")
     data = prepare("yoochoose", [tmp_path / "raw"], out=tmp_path / "data")
     per_session = Counter(row["sequence_id"] for row in clicks)
@@ -91,7 +91,7 @@ def test_yoochoose_needs_both_files(tmp_path: Path) -> None:
         prepare("yoochoose", [tmp_path / "raw"], out=tmp_path / "data")
 
 
-def test_retailrocket(tmp_path: Path) -> None:
+def test_retailrocket_has_its_counts(tmp_path: Path) -> None:
     names = {"click": "view", "purchase": "addtocart"}
     log = random_log(sequences=150, items=120, events=700)
     rows = [
@@ -129,7 +129,7 @@ def ratings(seed: int = 0, users: int = 80, movies: int = 40) -> list[tuple[int,
 
 
 @pytest.mark.parametrize("layout", ["combined", "mv"])
-def test_netflix(tmp_path: Path, layout: str, messages: Callable[[str], list[str]]) -> None:
+def test_netflix_has_its_counts(tmp_path: Path, layout: str, messages: Callable[[str], list[str]]) -> None:
     log = ratings()
     blocks: dict[int, list[str]] = defaultdict(list)
     for user, movie, rating, date in log:
@@ -193,7 +193,7 @@ def test_netflix_passes_over_bad_lines(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["u.data", "ratings.dat", "ratings.csv", "ratings.csv.gz"])
-def test_movielens(tmp_path: Path, name: str) -> None:
+def test_movielens_has_its_counts(tmp_path: Path, name: str) -> None:
     whole = name in ("u.data", "ratings.dat")
     rows = [
         (user + 1, movie, rating if whole else rating - 0.5 * (user % 2), 800_000_000 + user * 1000 + movie)
@@ -211,7 +211,7 @@ def test_movielens(tmp_path: Path, name: str) -> None:
     }
 
 
-def test_openbandit(tmp_path: Path) -> None:
+def test_openbandit_has_its_counts(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for policy in ("random", "bts"):
         rows = [

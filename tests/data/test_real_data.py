@@ -23,7 +23,7 @@ def distinct(path: Path, *columns: str) -> int:
     return pq.read_table(path, columns=list(columns)).group_by(list(columns)).aggregate([]).num_rows
 
 
-def test_movielens(tmp_path: Path) -> None:
+def test_movielens_has_its_counts(tmp_path: Path) -> None:
     log = FOLDER / "movielens-latest-small-2016" / "ratings.parquet"
     columns = {"sequence_id": "user_id", "item_id": "movie_id", "event": "rating"}
     data = prepare("events", [log], out=tmp_path / "data", columns=columns, rewards=RATINGS)
@@ -34,7 +34,7 @@ def test_movielens(tmp_path: Path) -> None:
     assert sum(int((split.arrays["reward"] == 1).sum()) for split in data.splits.values()) == good
 
 
-def test_buyers_of_retailrocket(tmp_path: Path) -> None:
+def test_buyers_of_retailrocket_have_their_counts(tmp_path: Path) -> None:
     log = FOLDER / "retailrocket" / "retail_beh_buyer_sequences.parquet"
     data = prepare(
         "events",
@@ -49,7 +49,7 @@ def test_buyers_of_retailrocket(tmp_path: Path) -> None:
     assert data.manifest["counts"]["sequences"] <= distinct(log, "split", "seq_id")
 
 
-def test_views_of_retailrocket(tmp_path: Path) -> None:
+def test_views_of_retailrocket_have_their_counts(tmp_path: Path) -> None:
     log = FOLDER / "retailrocket" / "cotrec_train_view_sequences.parquet"
     data = prepare("events", [log], out=tmp_path / "data", columns={"sequence_id": "seq_id"}, event="click")
     counts = data.manifest["counts"]
@@ -57,7 +57,7 @@ def test_views_of_retailrocket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("campaign", ["all", "men", "women"])
-def test_open_bandit(tmp_path: Path, campaign: str) -> None:
+def test_open_bandit_has_its_counts(tmp_path: Path, campaign: str) -> None:
     logs = [FOLDER / "open-bandit-small" / f"{policy}_{campaign}.parquet" for policy in ("bts", "random")]
     data: Prepared = prepare("openbandit", logs, out=tmp_path / "data")
     clicks = sum(pc.sum(pq.read_table(log).column("click")).as_py() for log in logs)

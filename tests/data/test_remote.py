@@ -119,7 +119,7 @@ def test_ids_and_delimiters_are_those_that_were_asked_for(bucket, tmp_path):
         prepare(there, out=tmp_path / "other", delimiter="|")
 
 
-def test_folders_and_patterns_name_many_objects(bucket, tmp_path):
+def test_folders_and_patterns_match_many_objects(bucket, tmp_path):
     days = [bucket(f"logs/2026/day{day}.csv", log_text(1000 * day)) for day in (1, 2, 3)]
     bucket("logs/notes.md", b"not a log")
     bucket("logs/_temporary/day9.csv", log_text(9000))

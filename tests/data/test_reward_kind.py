@@ -107,7 +107,7 @@ def test_the_test_split_has_no_say(tmp_path):
     assert reward_kind(log(tmp_path / "same", same, test=price)) is None
 
 
-def test_a_worth_of_each_event_is_no_kind(tmp_path):
+def test_rewards_by_event_have_no_kind(tmp_path):
     rows = [(visit, item, event) for visit in range(200) for item, event in ((visit % 5, "click"), (1, "purchase"))]
     sequence, item, event = zip(*rows, strict=True)
     frame = pa.table({"sequence_id": sequence, "item_id": item, "event": event})
@@ -135,6 +135,6 @@ def test_events_that_are_ratings_are_opinions(tmp_path):
     assert (found.kind, found.column) == ("opinion", "rating")
 
 
-def test_sales_are_told_by_their_names():
+def test_sales_are_recognised_by_their_names():
     assert sale_events(["view", "add_purchase", "ORDER"]) == ("add_purchase", "ORDER")
     assert sale_events(["row"]) == ("row",)

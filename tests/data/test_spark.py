@@ -106,7 +106,7 @@ def test_ids_of_text_files_are_the_same_integers(tmp_path: Path, session: Any) -
     assert {2**62 + row["item_id"] for row in random_log()} == set(made[1].catalogue["item_id"].to_pylist())
 
 
-def test_original_text_files_and_bad_rows(tmp_path: Path, session: Any) -> None:
+def test_spark_reads_original_files_and_skips_bad_rows(tmp_path: Path, session: Any) -> None:
     rows = random_log(sequences=200, events=1500)
     for event, name in (("click", "clicks"), ("purchase", "buys")):
         chosen = [r for r in rows if r["event"] == event]

@@ -86,7 +86,7 @@ def test_a_sequence_that_would_fill_the_memory_is_refused_by_name(tmp_path, monk
     (["\r\n"] * 50 + ["\n"] * 71, "line 51: it ends in LF, and line 1 in CR LF"),
     (["\n"] * 120 + ["\r"], "line 121: it ends in CR, and line 1 in LF"),
 ])  # fmt: skip
-def test_lines_that_end_in_two_ways_are_told_with_file_and_line(tmp_path, ends, says, packed):
+def test_mixed_line_ends_are_reported_with_file_and_line(tmp_path, ends, says, packed):
     text = "".join(line + end for line, end in zip([HEADER, *ROWS], ends, strict=True)) + (
         "1,2,click,1" * ("\r" in ends[-1:])
     )
@@ -104,7 +104,7 @@ def test_a_line_end_that_two_blocks_share_is_one(tmp_path, monkeypatch):
         assert other_line_end(tmp_path / "log") == expected
 
 
-def test_a_link_to_nothing_in_a_folder_is_told(tmp_path):
+def test_a_dangling_link_in_a_folder_is_reported(tmp_path):
     """Exit 0 without the day whose disk is not mounted would be silently wrong."""
     (tmp_path / "a.csv").write_text("x")
     (tmp_path / "b.csv").symlink_to("/nowhere/b.csv")
@@ -114,7 +114,7 @@ def test_a_link_to_nothing_in_a_folder_is_told(tmp_path):
         files_under([tmp_path / "b.csv"])
 
 
-def test_a_link_to_a_folder_is_not_followed_and_is_told(tmp_path, caplog):
+def test_a_link_to_a_folder_is_skipped_with_a_warning(tmp_path, caplog):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.csv").write_text("x")
     (tmp_path / "logs" / "self").symlink_to(".")
@@ -123,7 +123,7 @@ def test_a_link_to_a_folder_is_not_followed_and_is_told(tmp_path, caplog):
     assert "self is a link to a folder, and its files are not read" in caplog.text
 
 
-def test_a_pipe_is_told_from_a_missing_file(tmp_path):
+def test_a_pipe_is_not_reported_as_missing(tmp_path):
     os.mkfifo(tmp_path / "pipe.csv")
     with pytest.raises(DataError, match="is a pipe or a device, and a log is read more than once"):
         files_under([tmp_path / "pipe.csv"])
@@ -134,7 +134,7 @@ def test_a_pipe_is_told_from_a_missing_file(tmp_path):
 
 @pytest.mark.parametrize("zone", [None, "UTC", "America/New_York"])
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_times_of_every_unit_with_a_zone_or_without(tmp_path, unit, zone):
+def test_times_of_every_unit_are_read_with_or_without_a_zone(tmp_path, unit, zone):
     seconds = [int(row.split(",")[3]) for row in ROWS]
     stamps = pa.array(seconds).cast(pa.timestamp("s")).cast(pa.timestamp(unit, tz=zone))
     table = pa.table({"sequence_id": [n // 4 for n in range(120)], "item_id": [n % 9 for n in range(120)],

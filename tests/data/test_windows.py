@@ -49,7 +49,7 @@ def test_a_cut_window_begins_with_the_item_that_really_came_before(data):
     assert batch.history[first].tolist() == [0, 0, 2, 0, 1]
 
 
-def test_any_choice_of_sequences_is_cut_alike(data):
+def test_any_choice_of_sequences_is_cut_equally(data):
     windows = Windows(data, "train", WindowConfig(length=3, last=2))
     order = torch.tensor([4, 0, 2, 0])
     batch = windows.cut(order)

@@ -169,7 +169,7 @@ def test_the_rule_is_the_same_by_default_everywhere(log):
             assert resolved.train.select == ("logp" if arm.objective["name"] == "mle" else "value_low"), arm.name
 
 
-def test_what_an_estimator_cannot_do_is_told_before_training(log, tmp_path):
+def test_an_unsupported_estimator_is_refused_before_training(log, tmp_path):
     from localpolicy.errors import ConfigError, DataError
 
     train_settings = {**SETTINGS["train"], "estimator": "dr", "shard_catalogue": True}

@@ -133,7 +133,7 @@ def mle_config(**changes):
 
 @pytest.mark.parametrize("stop", [1, 7, LOGGING_STEPS - 1])
 @pytest.mark.parametrize("stage", ["mle", "critic"])
-def test_a_run_that_was_killed_in_any_stage_goes_on_exactly(stage, stop, small, whole, tmp_path):
+def test_a_run_killed_in_any_stage_resumes_exactly(stage, stop, small, whole, tmp_path):
     settings = config(checkpoint_every=2)
     train_until(stop, small, out=tmp_path / "broken", config=settings, objective=stage)
     broken = Run(tmp_path / "broken")
@@ -142,7 +142,7 @@ def test_a_run_that_was_killed_in_any_stage_goes_on_exactly(stage, stop, small, 
     assert comparable(train(small, out=broken.folder, config=settings, resume=True)) == comparable(whole)
 
 
-def test_killed_between_the_stages_and_the_policy_it_goes_on(small, whole, tmp_path, monkeypatch):
+def test_a_run_killed_before_its_assembly_resumes(small, whole, tmp_path, monkeypatch):
     settings = config(checkpoint_every=2)
     with monkeypatch.context() as patch, pytest.raises(KeyError, match="now"):
         patch.setattr("localpolicy.training.closed.choose", lambda *a, **k: (_ for _ in ()).throw(KeyError("now")))

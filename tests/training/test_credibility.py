@@ -38,7 +38,7 @@ def test_it_is_close_to_the_best_that_knows_both_variances(spread):
     assert error(found) < error(total / counts) and error(found) < error(np.full(len(truth), 3.0))
 
 
-def test_items_that_do_not_differ_are_told_to():
+def test_items_that_do_not_differ_have_the_common_mean():
     """Equal means but for the noise within: less difference than chance would make."""
     item = np.tile(np.arange(4), 6)
     values = np.where(np.arange(24) < 12, 1.0, 0.0)

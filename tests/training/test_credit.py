@@ -78,7 +78,7 @@ def test_first_meetings_of_what_was_shown_are_refused(small, tmp_path):
         train(small, out=tmp_path / "run", config=config(objective={"credit": "meetings"}))
 
 
-def test_where_all_products_sell_alike_the_policy_stays_and_does_not_show_again_what_was_viewed(tmp_path):
+def test_if_all_products_sell_equally_the_policy_stays_and_repeats_no_views(tmp_path):
     """Row by row, what was just viewed looks worth five times as much: it is what is bought."""
     data, shown = write_views(tmp_path / "data"), {}
     for credit in ("rows", "meetings"):
@@ -93,7 +93,7 @@ def test_where_all_products_sell_alike_the_policy_stays_and_does_not_show_again_
     assert shown["meetings"] == pytest.approx(1, abs=0.1)
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(shop, tmp_path):
+def test_a_stopped_run_resumes_to_the_same_bytes(shop, tmp_path):
     asked = config(objective={"beta": 0.3, "calibrate_critic": False}, checkpoint_every=2)
     whole = train(shop, out=tmp_path / "whole", config=asked)
     train_until(4, shop, out=tmp_path / "broken", config=asked, objective="critic")
@@ -102,7 +102,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(shop, tmp_path):
         assert (whole.folder / name).read_bytes() == (broken.folder / name).read_bytes(), name
 
 
-def test_a_run_that_was_begun_when_rows_alone_were_known_goes_on_with_rows(shop, tmp_path):
+def test_an_older_run_that_credits_rows_resumes_with_rows(shop, tmp_path):
     begun = Run(tmp_path / "run")
     begun.folder.mkdir()
     begun.write_config(resolve(config(objective={"credit": "rows"}), shop))
@@ -114,7 +114,7 @@ def test_a_run_that_was_begun_when_rows_alone_were_known_goes_on_with_rows(shop,
     assert resumed.critic_objective("") == LPI(credit="rows").critic_objective("")
 
 
-def test_the_critics_epoch_and_calibration_rest_on_first_meetings(shop, tmp_path):
+def test_the_critics_epoch_and_calibration_use_first_meetings(shop, tmp_path):
     run = train(shop, out=tmp_path / "run", config=config())
     earned = []
     for half in range(2):
@@ -128,7 +128,7 @@ def test_the_critics_epoch_and_calibration_rest_on_first_meetings(shop, tmp_path
     assert run.manifest["improvement"]["critic_error"]["constant"] == pytest.approx(earned[1].var(correction=0).item())
 
 
-def test_where_nothing_can_come_of_a_held_out_meeting_rows_are_credited(tmp_path):
+def test_rows_are_credited_if_held_out_meetings_earn_nothing(tmp_path):
     """Before: with the last action alone held out every credit was that of a view, and the critic was silenced."""
     data = write_views(tmp_path / "data")
     assert resolve(config(), data).objective.credit == "meetings"

@@ -41,7 +41,7 @@ def test_where_training_harms_the_items_means_are_kept(name, critic, gamma, tied
     np.testing.assert_allclose(found, np.tile(means, (3, 1)), atol=1e-5)
 
 
-def test_where_training_helps_it_goes_on_from_there(small, tmp_path):
+def test_training_improves_on_the_start_if_it_helps(small, tmp_path):
     run = trained(small, tmp_path / "run")
     errors = {
         (line["stage"], line["step"]): line["validation"]["return_error"]

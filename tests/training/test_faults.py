@@ -64,7 +64,7 @@ def test_killed_at_random_moments_it_ends_the_same(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [3_000, 12_000], ids=["no room at all", "room for half a checkpoint"])
-def test_a_full_disk_is_told_and_the_run_goes_on_when_there_is_room(limit, small, tmp_path):
+def test_a_full_disk_is_reported_and_the_run_resumes_later(limit, small, tmp_path):
     values = settings()
     whole = train(small, out=tmp_path / "whole", config=Config.parse(values))
     train_until(4, small, out=tmp_path / "run", config=Config.parse(values))
@@ -97,7 +97,7 @@ def test_half_a_line_of_metrics_is_dropped(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_bytes() == whole
 
 
-def test_a_device_that_is_full_is_told(tmp_path):
+def test_a_full_device_is_reported(tmp_path):
     (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
     with pytest.raises(WriteError, match="metrics.jsonl could not be written: No space left on device"):
         Run(tmp_path).append_metrics({"step": 1})

@@ -44,7 +44,7 @@ def comparable(run):
 
 
 @pytest.mark.parametrize("name", ["mle", "lpi_rl", "lpi_rl_weighted"])
-def test_a_stopped_run_goes_on_exactly(name, data, tmp_path):
+def test_a_stopped_run_resumes_exactly(name, data, tmp_path):
     settings = config(name, checkpoint_every=2)
     whole = train(data, out=tmp_path / "whole", config=settings)
     train_until(7, data, out=tmp_path / "broken", config=settings)
@@ -96,7 +96,7 @@ def world(tmp_path, *, shuffled):
     return prepare(log, out=tmp_path / f"data-{shuffled}", items=table, event="click")
 
 
-def test_columns_that_tell_nothing_are_left_out(tmp_path):
+def test_uninformative_columns_are_left_out(tmp_path):
     true, false = world(tmp_path, shuffled=False), world(tmp_path, shuffled=True)
     settings = {"epochs": 1, "width": 8, "device": "cpu"}
     run = train(true, "mle", out=tmp_path / "true", **settings)
@@ -144,7 +144,7 @@ def test_a_comparison_says_what_features_bring(tmp_path):
     assert [each["policy"] for each in result.to_dict()["features"]] == ["with", "dealt"]
 
 
-def test_a_shuffled_table_is_dealt_by_its_own_seed(data, tmp_path):
+def test_a_shuffled_table_has_a_seed_of_its_own(data, tmp_path):
     config = Config.parse({"model": {"features": ["brand"], "shuffle_features": 5}, "train": {"seed": 7}})
     deal = np.random.default_rng(5).permutation(data.n_items)
     true = item_inputs(data, config.with_changes(["model.shuffle_features=null"])).encoded

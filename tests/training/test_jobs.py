@@ -68,7 +68,7 @@ def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path, monkey
     assert list((tmp_path / "long" / "checkpoint").glob("step-*.json"))
 
 
-def test_a_stopped_training_says_how_to_go_on_with_all(small, tmp_path, monkeypatch):
+def test_a_stopped_training_says_how_to_resume_all_runs(small, tmp_path, monkeypatch):
     def stopped(*given, **options):
         raise Stopped("stopped after step 4, as asked. Go on with --resume: somewhere")
 

@@ -149,7 +149,7 @@ def test_a_warm_start_says_which_extended_items_the_data_lack(data, run, wider, 
     assert Run(tmp_path / "kept").policy().n_items == ITEMS + 2
 
 
-def test_an_extended_closed_form(data, tmp_path):
+def test_extending_a_closed_form_grows_its_tables(data, tmp_path):
     wide = train(data, "lpi_rl", out=tmp_path / "run", epochs=1, width=8, device="cpu")
     wider = lp.extend(wide, pa.table({"item_id": [100], "brand": ["b0"]}), out=tmp_path / "wider")
     before, after = (load_weights(each.folder / "policy.safetensors") for each in (wide, wider))
@@ -205,7 +205,7 @@ def test_a_swap_takes_the_extended_export(run, tmp_path):
     assert np.allclose(drawn.propensity[:, 0], p[0][drawn.indices[:, 0]], rtol=1e-4)
 
 
-def test_rows_say_what_is_alike(run, tmp_path):
+def test_embeddings_of_similar_items_are_similar(run, tmp_path):
     found = lp.similar(run, [0], k=5)
     assert list(found["similar"] % BRANDS) == [0] * 5
     assert list(found["name"]) == [f"thing {item}" for item in found["similar"]]

@@ -116,7 +116,7 @@ def test_several_ranks_equal_one(runs, way, case):
             torch.testing.assert_close(found[key], tensor, rtol=1e-6, atol=1e-7)
 
 
-def test_torchrun_and_its_short_form(tmp_path):
+def test_torchrun_equals_its_short_form(tmp_path):
     data = write_small(tmp_path / "data")
     words = [
         "train",
@@ -153,7 +153,7 @@ def one_epoch(ranks, data, out, shard):
     train(data, out=out, config=config("lpi_rl", shard=shard, train={"epochs": 1}), resume=True)
 
 
-def test_a_run_may_go_on_with_other_processes(tmp_path):
+def test_a_run_may_resume_with_other_processes(tmp_path):
     """Checkpoints hold whole tables: shards on two ranks, then one process, are one process from start to end."""
     data = write_small(tmp_path / "data", sequences=60, items=13)
     in_processes(2, one_epoch, str(data.path), str(tmp_path / "moved"), True)
@@ -175,7 +175,7 @@ def goes_on(ranks, data, out):
     train(data, out=out, config=config("lpi_rl", shard=True), resume=True)
 
 
-def test_shards_may_go_on_from_a_whole_checkpoint(tmp_path, monkeypatch):
+def test_shards_may_resume_from_a_whole_checkpoint(tmp_path, monkeypatch):
     """The other way round: each rank takes its own rows of weights and moments."""
     data = write_small(tmp_path / "data", sequences=60, items=13)
     torch.set_default_dtype(torch.float64)
@@ -215,7 +215,7 @@ def test_weights_that_broke_on_one_rank_end_the_run_on_all(tmp_path):
     in_processes(2, breaks, str(data.path), str(tmp_path / "run"))
 
 
-def test_a_rank_that_dies_ends_the_others_and_the_run_goes_on(tmp_path):
+def test_a_dead_rank_ends_the_others_and_the_run_resumes(tmp_path):
     data = write_small(tmp_path / "data", sequences=400)
     script = tmp_path / "dies.py"
     # Rank 1 dies at step 7, without a word.

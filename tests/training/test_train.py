@@ -103,7 +103,7 @@ def test_equal_runs_are_equal_and_seeds_differ(small, tmp_path):
 
 @pytest.mark.parametrize("name", ["mle", "lpi_rl", "lpi_cb"])
 @pytest.mark.parametrize("stop", [1, 5, 7, 11])
-def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path):
+def test_a_stopped_run_resumes_exactly(name, stop, small, tmp_path):
     settings = config(name, epochs=2, checkpoint_every=2)
     whole = train(small, out=tmp_path / "whole", config=settings)
 
@@ -117,7 +117,7 @@ def test_a_stopped_run_goes_on_exactly(name, stop, small, tmp_path):
 
 
 @pytest.mark.parametrize("number_of_signal", ASKING, ids=lambda one: one.name)
-def test_ctrl_c_finishes_the_step_saves_and_says_how_to_go_on(number_of_signal, small, tmp_path, monkeypatch):
+def test_ctrl_c_finishes_the_step_saves_and_says_how_to_resume(number_of_signal, small, tmp_path, monkeypatch):
     settings = config("lpi_rl", epochs=2)
     whole = train(small, out=tmp_path / "whole", config=settings)
     step = Trainer.step
@@ -323,7 +323,7 @@ def test_propensities_are_checked_before_the_first_step(tmp_path):
         (["objective.beta"], "expected key=value"),
     ],
 )
-def test_bad_settings_name_the_key(changes, message):
+def test_errors_on_bad_settings_name_the_key(changes, message):
     with pytest.raises(ConfigError, match=message):
         configure(changes=changes)
 

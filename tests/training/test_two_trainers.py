@@ -107,7 +107,7 @@ def test_a_run_that_another_finished_meanwhile_is_left_alone(small, tmp_path, mo
     assert len(starts) == 1
 
 
-def test_a_lock_removed_between_opening_and_locking_is_made_anew(tmp_path, monkeypatch):
+def test_a_lock_removed_before_locking_is_made_again(tmp_path, monkeypatch):
     """Else two could hold one each: that of a file without a name, and that of a new file."""
     import fcntl
 

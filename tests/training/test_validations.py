@@ -180,7 +180,7 @@ def test_events_change_nothing_and_may_be_wanted_later(small, tmp_path):
     assert len(events(run.folder)["losses/policy"]) == 2
 
 
-def test_a_missing_extra_is_told_before_anything_is_replaced(small, tmp_path, monkeypatch):
+def test_a_missing_extra_is_refused_before_anything_is_replaced(small, tmp_path, monkeypatch):
     from localpolicy.errors import ConfigError
 
     run = train(small, out=tmp_path / "run", config=config())

@@ -269,5 +269,5 @@ def _top_masked(rows: MaskedLogits, k: int) -> tuple[Tensor, Tensor]:
         return chunked.top(rows, k)
     value, item = top(rows.rows, wide)
     forbidden = rows.forbids(item)
-    order = forbidden.byte().argsort(dim=1, stable=True)[:, :k]  # the allowed ones first, as they stand
+    order = forbidden.byte().argsort(dim=1, stable=True)[:, :k]  # the allowed ones first, in their order
     return value.masked_fill(forbidden, -torch.inf).gather(1, order), item.gather(1, order)

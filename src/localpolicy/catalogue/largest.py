@@ -31,7 +31,7 @@ def largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     reach = np.flatnonzero((value >= border[row]) & (members < columns))
     row, column, value = row[reach // members.shape[1]], members.take(reach), value.take(reach)
     count = np.bincount(row, minlength=rows)
-    if count.min() < k or count.max() > WORTH * k:  # what is not a number reaches no border; many equal numbers do
+    if count.min() < k or count.max() > WORTH * k:  # NaN reaches no border; many equal numbers do
         return scores.topk(k, dim=1)
     side_by_side = np.arange(count.max()) < count[:, None]
     found, where = np.full(side_by_side.shape, -np.inf, value.dtype), np.zeros(side_by_side.shape, np.int64)

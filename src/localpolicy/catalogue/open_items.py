@@ -34,7 +34,7 @@ class OpenItems:
 
     shown: Tensor  # [M] items, list by list
     at: Tensor  # [N] where in `shown` each position's own item is
-    above: Tensor  # [N] how many before it stand in the same list
+    above: Tensor  # [N] number of items above it in the same list
     filter: Tensor  # [N] number of its filter
     filters: ItemFilters | None
 
@@ -130,7 +130,7 @@ class ClosedPairs(NamedTuple):
 
     row: Tensor  # [P]
     item: Tensor  # [P] from the first of these items on
-    allows: Tensor | None  # [N] where the pairs are what alone is open; None: nowhere
+    allows: Tensor | None  # [N] mask of positions whose pairs are the open items; None: none
     rows: int  # N
 
     def close_(self, chunk: Tensor, start: int) -> Tensor:

@@ -31,7 +31,7 @@ class Drawn(NamedTuple):
 
     items: Tensor  # [S] in rising order
     log_chance: Tensor  # [S]
-    column: Tensor  # [V]: where an item stands among `items`, -1 where it was not drawn
+    column: Tensor  # [V]: index of each item in `items`, -1 if it was not drawn
 
     def part(self, rows: LinearLogits, *, weighted: bool = True) -> LinearLogits:
         """Logits of the drawn items, minus the logarithm of their chance if `weighted`."""

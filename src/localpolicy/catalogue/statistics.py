@@ -185,7 +185,7 @@ def _block_statistics(asked: BlockRequest, scratch: Scratch) -> Columns:
     policy = distribution("policy", scores, largest, scratch)
     columns["logp"] = _at(policy.log_p, asked.items)
     columns["entropy"] = -scratch.dot(policy.p, policy.log_p)
-    choosing = policy.p  # among what could be chosen
+    choosing = policy.p  # distribution among the items that could be chosen
     if asked.open_items is not None:
         log_open = among_open(policy.log_p, asked.open_items)
         columns["logp_open"], choosing = _at(log_open, asked.items), log_open.exp()

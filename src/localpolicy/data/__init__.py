@@ -1,1 +1,1 @@
-"""From a raw log to batches: events, prepare, the store on disk, and batches cut from it."""
+"""From a raw log to batches: events, preparation, the store on disk, and batches cut from it."""

@@ -1,4 +1,5 @@
-"""Yesterday's data set plus today's log: all rows of both are prepared together, as if they had come at once.
+"""Appending of today's log to yesterday's data set: all rows of both are prepared together, as if they had come at
+once.
 
 A data set keeps every usable row of its log, those that the filters dropped too (`log.parquet`). So a filter, a cut or
 an item's index is decided on all rows, and a month appended day by day is the month prepared at once, to the byte.
@@ -32,7 +33,7 @@ READING = {
 
 
 def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
-    """The earlier settings as they were asked for, with those changes that append and like allow."""
+    """Settings of the earlier preparation, with the changes that append and like allow."""
     if "simulate" in data.manifest["settings"]:
         raise ConfigError(
             f"{data.path} was simulated as a prepared data set, which no log can continue. Simulate it without "
@@ -52,7 +53,7 @@ def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
 
 
 def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Reading, codes: EventCodes) -> None:
-    """Every usable row, in the log's ids and our event names, in the order of the log."""
+    """Write every usable row, in the log's ids and our event names, in the order of the log."""
     kinds = {"sequence_id": reading.sequence_id, "item_id": reading.item_id}
     wide = {name: f"CAST({name} AS {'BIGINT' if kind == 'integer' else 'STRING'})" for name, kind in kinds.items()}
     columns = ", ".join(f"{wide.get(name, name)} AS {name}" for name in fields if name != "position")
@@ -81,7 +82,7 @@ def _readable(batch: pa.RecordBatch, codes: EventCodes) -> pa.Table:
 
 
 def earlier_log(data: Prepared) -> SourceTable:
-    """The rows of an earlier data set's log."""
+    """Rows of an earlier data set's log, as a source table."""
     path = data.path / LOG
     if LOG not in data.manifest["files"]:
         raise DataError(
@@ -93,7 +94,7 @@ def earlier_log(data: Prepared) -> SourceTable:
 
 
 def refuse_taken(data: Prepared, inputs: Sequence[Mapping[str, Any]]) -> None:
-    """Raise where a file's bytes are part of the earlier data set already."""
+    """Raise DataError if a file's bytes are part of the earlier data set already."""
     taken = {file["sha256"]: file["name"] for file in data.manifest["inputs"].get("taken", ())}
     for file in inputs:
         if file["sha256"] in taken:
@@ -106,7 +107,7 @@ def refuse_taken(data: Prepared, inputs: Sequence[Mapping[str, Any]]) -> None:
 
 
 def not_taken(data: Prepared, tables: Sequence[SourceTable]) -> list[SourceTable]:
-    """The same tables without files whose bytes are part of the earlier data set; an error where none is left."""
+    """The tables without files whose bytes are part of the earlier data set; DataError if none is left."""
     taken = {file["sha256"] for file in data.manifest["inputs"].get("taken", ())}
     left = []
     for table in tables:
@@ -120,7 +121,7 @@ def not_taken(data: Prepared, tables: Sequence[SourceTable]) -> list[SourceTable
 
 
 def change(before: Prepared, after: Prepared) -> Iterator[str]:
-    """What appending changed, a line each."""
+    """Lines on what appending changed."""
     was, now = before.manifest["counts"], after.manifest["counts"]
     pairs = {
         "sequences": (was["sequences"], now["sequences"]),
@@ -135,7 +136,7 @@ def change(before: Prepared, after: Prepared) -> Iterator[str]:
 
 
 def check_fits(data: Prepared, tables: Sequence[SourceTable], reading: Reading, *, ids: str) -> None:
-    """Raise unless today's log has the ids and propensities of yesterday's. `ids` is what the user said of them."""
+    """Raise an error unless today's log has the ids and propensities of yesterday's. `ids` is the user's setting."""
     ours = "whole numbers" if pa.types.is_integer(data.catalogue.schema.field("item_id").type) else "texts"
     theirs = "whole numbers" if reading.item_id == "integer" else "texts"
     if ours != theirs and ids != "text":

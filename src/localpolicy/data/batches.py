@@ -1,8 +1,8 @@
-"""Batches: windows of sequences cut by index arithmetic alone, on whatever device the arrays live.
+"""Batches: windows of sequences cut by index arithmetic alone, on the device of the arrays.
 
-Each sequence gives its most recent T actions; of these the last m are positions (scored). The token before the
-window's first action is the item that really preceded it, and START only where the sequence itself begins: an empty
-context always means an empty history.
+Each sequence gives its most recent T actions; of these the last m are positions (scored). The token before the window's
+first action is the item that really preceded it, and START only if the sequence itself begins there: an empty context
+always means an empty history.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ QUANTILE, LONGEST = 0.99, 200  # of the training sequences' lengths
 
 
 def window_length(data: Prepared) -> int:
-    """What `auto` stands for: all that 99 of 100 training sequences hold, up to 200 actions."""
+    """Length of windows that `auto` stands for: it holds 99 of 100 training sequences, up to 200 actions."""
     lengths = np.diff(data["train"].histories[0])
     return int(np.clip(np.quantile(lengths, QUANTILE), 1, LONGEST)) if len(lengths) else LONGEST
 
 
 def epoch_order(sequences: int, *, seed: int, epoch: int) -> Tensor:
-    """Which sequence comes when: depends on seed and epoch alone."""
+    """Order of the sequences in an epoch, which depends on seed and epoch alone."""
     return torch.randperm(sequences, generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
 
 
 class Windows:
-    """The sequences of one split, ready to be cut into batches on `device`."""
+    """Sequences of one split, ready to be cut into batches on `device`."""
 
     def __init__(self, data: Prepared, split: str, config: WindowConfig, *, device: str | torch.device = "cpu") -> None:
         source = data[split]
@@ -69,11 +69,11 @@ class Windows:
         return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
 
     def part(self, number: int, parts: int) -> Windows:
-        """Every `parts`-th sequence, from the `number`-th on: what is chosen on one part is not judged on it."""
+        """Every `parts`-th sequence, from the `number`-th on, so that one part can judge a choice made on another."""
         return self._among(self.sequence % parts == number)
 
     def only(self, sequences: np.ndarray) -> Windows:
-        """These sequences of the split alone."""
+        """Windows of these sequences of the split alone."""
         return self._among(torch.isin(self.sequence, torch.from_numpy(np.asarray(sequences, np.int64)).to(self.device)))
 
     def _among(self, chosen: Tensor) -> Windows:
@@ -84,15 +84,16 @@ class Windows:
 
     @property
     def history_of_rows(self) -> Tensor:
-        """The number of each row's history: [E]."""
+        """Number of each row's history: [E]."""
         count = torch.arange(len(self.offsets) - 1, device=self.device)
         return torch.repeat_interleave(count, self.offsets.diff())
 
     def of_first_meetings(self, *, repeats: bool = False) -> Windows:
-        """The same, each first meeting credited with what its item earned by meeting (see `data.first_meetings`).
+        """Windows in which each first meeting is credited with the item's rewards per meeting (see
+        `data.first_meetings`).
 
-        Repeats are no positions then; or, with `repeats`, positions that earned the mean of all first meetings.
-        What was no choice (`context`) is none here either.
+        Repeats are no positions then; or, with `repeats`, positions that earned the mean of all first meetings. Context
+        rows (`context`) are no meetings.
         """
         meetings, item, event, reward = copy(self), *(self.arrays[name] for name in ("item", "event", "reward"))
         meetings.__dict__.pop("positions", None)
@@ -109,26 +110,26 @@ class Windows:
         return meetings
 
     def _numbers(self, index: Tensor) -> Tensor:
-        """The split's indices of these histories of the part."""
+        """Indices in the split of these histories of the part."""
         return index if self.chosen is None else self.chosen[index]
 
     def places_at(self, sequence: Tensor, history: Tensor) -> Tensor | None:
-        """The place that the log states, of actions so far into their sequences; None where it states none."""
+        """Logged places of actions after `history` others of their sequences; None if the log states no places."""
         place = self.arrays.get("place")
         return None if place is None else place[self.offsets[sequence] + history].long()
 
     @property
     def device(self) -> torch.device:
-        """Where the arrays live, and where batches are cut."""
+        """Device of the arrays, on which batches are cut."""
         return self.offsets.device
 
     @cached_property
     def positions(self) -> int:
-        """How many positions a whole pass scores."""
+        """Number of positions that a whole pass scores."""
         return sum(len(batch.scored) for batch in self.in_order(8192))
 
     def beyond(self, min_history: int) -> int:
-        """How many positions a whole pass leaves out for lying before their sequence's window."""
+        """Number of positions that a whole pass leaves out because they lie before their sequence's window."""
         histories = self._numbers(torch.arange(len(self), device=self.device))
         start, stop = self.offsets[histories], self.offsets[histories + 1]
         first = torch.minimum(start + min_history, stop)
@@ -142,7 +143,7 @@ class Windows:
         return int((before[end] - before[first]).sum())
 
     def cut(self, sequences: Tensor) -> Batch:
-        """The batch of these histories (indices [B])."""
+        """Cut the batch of these histories (indices [B])."""
         start, stop = self.offsets[sequences], self.offsets[sequences + 1]
         widths = (stop - start).clamp(max=self.config.length)
         row = torch.repeat_interleave(torch.arange(len(sequences), device=self.device), widths)
@@ -196,7 +197,7 @@ class Windows:
         )
 
     def in_order(self, size: int, *, rank: int = 0, ranks: int = 1) -> Iterator[Batch]:
-        """Every sequence once, in order; rank r of R takes each R-th batch, and all take as many as the first."""
+        """Batches of every sequence once, in order; rank r of R takes each R-th batch, and all take equally many."""
         for start in range(rank * size, len(self) + rank * size, size * ranks):
             if start < len(self):
                 yield self.cut(self._numbers(torch.arange(start, min(start + size, len(self)), device=self.device)))
@@ -204,14 +205,14 @@ class Windows:
                 yield self.idle()
 
     def idle(self) -> Batch:
-        """A batch without positions, for a rank that has nothing to do while others do."""
+        """Batch without positions, for a rank that has nothing to do while others do."""
         batch = self.cut(torch.zeros(1, dtype=torch.long, device=self.device))
         return replace(batch, scored=batch.scored[:0])
 
     def shuffled(
         self, size: int, *, seed: int, epoch: int, skip: int = 0, rank: int = 0, ranks: int = 1
     ) -> Iterator[Batch]:
-        """Every sequence once, in an order that depends on seed and epoch alone; `skip` batches are passed over.
+        """Batches of every sequence once, in an order by seed and epoch alone; the first `skip` batches are left out.
 
         Of several ranks each takes its share of every batch; one left without any gets a batch without positions.
         """
@@ -222,7 +223,7 @@ class Windows:
 
 
 def _following(split: Split, context: int | None) -> Following:
-    """The steps of a split whose sequences are of several histories: lists, and rows that are alone."""
+    """Rewards by step of a split with several histories per sequence: steps are lists, or single rows."""
     chosen = np.asarray(split.arrays["event"]) != (-1 if context is None else context)
     before = np.append(0, np.cumsum(chosen & (np.asarray(split.arrays["above"]) == 0)))  # steps before each row
     count = int(before[-1])
@@ -247,7 +248,7 @@ def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = 
 
 
 def batch_of_flat(items: Tensor, events: Tensor | None, seen: Tensor, *, length: int) -> Batch:
-    """The same of histories that lie one after the other, `seen` [B] actions in each."""
+    """Batch of one position per history, from histories one after the other, `seen` [B] actions in each."""
     width = (seen + 1).clamp(max=length)  # START comes first, where it is not cut off
     row = torch.repeat_interleave(torch.arange(len(seen)), width)
     column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]

@@ -1,7 +1,7 @@
 """Batches of a fixed size, cut on the device without waiting for it.
 
-A captured step replays the same kernels on the same memory, so its sizes are fixed beforehand: tokens and positions
-are rounded up to a bucket, and filler that does not count takes the rest. The counts are read from the device once per
+A captured step replays the same kernels on the same memory, so its sizes are fixed beforehand: tokens and positions are
+rounded up to a bucket, and filler that does not count takes the rest. The counts are read from the device once per
 epoch, for all of its batches.
 """
 
@@ -22,14 +22,14 @@ STEPS = 8  # buckets between two powers of two: at most an eighth is filler
 
 
 class BatchShape(NamedTuple):
-    """The size a batch is filled up to."""
+    """Size that a batch is filled up to."""
 
     tokens: int
     positions: int
 
 
 class Planned(NamedTuple):
-    """A batch that is not cut yet: its sequences, and how much of it is real."""
+    """A batch to be cut: its sequences, and the numbers of its real tokens and positions."""
 
     sequences: Tensor  # [B] on the device; -1 where an epoch's last batch has none
     bucket: BatchShape
@@ -37,13 +37,13 @@ class Planned(NamedTuple):
 
 
 def rounded(count: int) -> int:
-    """The next bucket's size: every power of two, and `STEPS` - 1 between two of them."""
+    """Size of the next bucket: every power of two, and `STEPS` - 1 sizes between two of them."""
     step = max(SMALLEST, (1 << max(count - 1, 1).bit_length() - 1) // STEPS)
     return max(1, -(-count // step)) * step
 
 
 class Planner:
-    """Plans an epoch's batches, and cuts one of them inside a captured step."""
+    """Planner of an epoch's batches, which cuts them inside captured steps."""
 
     def __init__(self, windows: Windows, size: int) -> None:
         self.windows, self.size = windows, size
@@ -59,7 +59,7 @@ class Planner:
             self.scored = kept[stop] - kept[stop - self.scored]
 
     def epoch(self, *, seed: int, epoch: int, skip: int = 0) -> Iterator[Planned]:
-        """The batches of `Windows.shuffled`, in the same order."""
+        """Plans for the batches of `Windows.shuffled`, in the same order."""
         order = epoch_order(len(self.windows), seed=seed, epoch=epoch).to(self.windows.device)
         batches = -(-len(order) // self.size)
         filled = order.new_full((batches * self.size,), -1)
@@ -72,7 +72,7 @@ class Planner:
                 yield Planned(every[number], BatchShape(rounded(tokens), rounded(positions)), positions)
 
     def cut(self, sequences: Tensor, bucket: BatchShape) -> Batch:
-        """The batch of these sequences, filled up to the bucket's size, without waiting for the device."""
+        """Cut the batch of these sequences, filled up to the bucket's size, without waiting for the device."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
         spare = -(-max(SMALLEST, bucket.tokens // STEPS) // length)  # rows for the filler
         if windows.offsets.is_cuda and fused.missing() is None:
@@ -99,7 +99,7 @@ class Planner:
         )
 
     def _cut(self, sequences: Tensor, bucket: BatchShape) -> dict[str, Tensor]:
-        """The columns of the tokens, and which are real."""
+        """Columns of the tokens, and a mask of the real ones."""
         windows, length, rows = self.windows, self.windows.config.length, self.size
         there = sequences >= 0
         known = sequences.clamp(min=0)
@@ -135,7 +135,7 @@ class Planner:
     def _scored(
         self, column: Tensor, widths: Tensor, event: Tensor, real: Tensor, token: Tensor, bucket: BatchShape
     ) -> tuple[Tensor, Tensor]:
-        """The positions among the tokens, and which of them count: [N] each, in order."""
+        """Indices of the positions among the tokens, and a mask of those that count: [N] each, in order."""
         scored = real
         if self.windows.config.last is not None:
             scored = scored & (column >= widths - self.windows.config.last)

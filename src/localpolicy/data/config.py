@@ -1,4 +1,4 @@
-"""What `prepare` can be told, apart from files and engines. All of it is kept in the manifest."""
+"""Settings of `prepare`, kept in the manifest; files and engines are no part of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the lo
 
 
 def _event(event: Any) -> str:
-    """An event as a log's text has it: engines write truth values in small letters."""
+    """The event as a log's text has it: engines write truth values in small letters."""
     return str(event).lower() if isinstance(event, bool) or type(event).__name__ == "bool_" else str(event)
 
 
@@ -30,7 +30,7 @@ TEXT: dict[str, JsonValue] = {"read": "text"}  # on the command line: a validato
 
 
 class PrepareConfig(Settings):
-    """How a log becomes sequences, and how these are split."""
+    """Settings of how a log becomes sequences, and how these are split."""
 
     # What the columns mean.
     columns: dict[str, str] = Field(
@@ -93,7 +93,7 @@ class PrepareConfig(Settings):
     @field_validator("columns", "rename", "item_columns", mode="before")
     @classmethod
     def _pairs(cls, value: Any, info: ValidationInfo) -> Any:
-        """`a=b,c=d` is a mapping too; columns may also be the path of a YAML file with one."""
+        """Parse `a=b,c=d` into a mapping; columns may also be the path of a YAML file with one."""
         if not isinstance(value, str | Path):
             return value
         what, text = str(info.field_name), str(value)
@@ -102,23 +102,23 @@ class PrepareConfig(Settings):
     @field_validator("names", "drop_events", "split_times", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """`a,b` is a list too."""
+        """Parse `a,b` into a list."""
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @property
     def dates(self) -> Notation | None:
-        """How dates with the year last begin, where the user says so."""
+        """Notation of dates with the year last, as the user states it, or None."""
         return "day first" if self.dayfirst else "month first" if self.monthfirst else None
 
     @property
     def split_column(self) -> str | None:
-        """The log's column that says which split a row is in."""
+        """Column of the log that names each row's split, or None."""
         return None if self.split in SPLIT_RULES else self.split
 
     @field_validator("rewards", mode="before")
     @classmethod
     def _as_text(cls, value: Any) -> Any:
-        """A mapping of events to rewards, as Python would have it."""
+        """Write a mapping of events to rewards as text."""
         if not isinstance(value, Mapping):
             return value
         return ",".join(f"{_event(event)}={reward}" for event, reward in value.items())
@@ -126,19 +126,19 @@ class PrepareConfig(Settings):
     @field_validator("rename", mode="before")
     @classmethod
     def _events(cls, value: Any) -> Any:
-        """Events may be numbers or truth values."""
+        """Turn events given as numbers or truth values into texts."""
         return {_event(event): ours for event, ours in value.items()} if isinstance(value, Mapping) else value
 
     @field_validator("since", mode="before")
     @classmethod
     def _since(cls, value: Any) -> Any:
-        """A text, or a time of Python, pandas and NumPy."""
+        """Turn a time of Python, pandas or NumPy into a text."""
         return value.isoformat() if hasattr(value, "isoformat") else value
 
     @field_validator("split_times", mode="before")
     @classmethod
     def _iso(cls, value: Any) -> Any:
-        """Texts, or times of Python, pandas and NumPy."""
+        """Turn times of Python, pandas and NumPy into texts."""
         if isinstance(value, str):
             return value
         given = value if isinstance(value, list | tuple) else (value,)
@@ -147,7 +147,7 @@ class PrepareConfig(Settings):
     @field_validator("session_gap", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
-        """30m, 1h and 45s are seconds too."""
+        """Parse 30m, 1h and 45s into seconds."""
         if isinstance(value, str) and (match := re.fullmatch(r"([\d.]+)\s*([smhd]?)", value.strip())):
             return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
         return value
@@ -166,7 +166,7 @@ class PrepareConfig(Settings):
 
 
 class PrepareOptions(Settings):
-    """Where and with what a log is prepared: none of it changes what comes out."""
+    """Options of where and with what a log is prepared, which do not change the result."""
 
     append: Path | None = Field(None, description="append the log to this earlier data set")
     new_only: bool = Field(False, description="with append: pass over files that the earlier data set holds already")
@@ -193,13 +193,13 @@ OF_GO = (
 
 
 def go_fields() -> dict[str, FieldInfo]:
-    """What `go` takes for preparing beside what it guesses: messages of `prepare` name these options."""
+    """Settings of preparing that `go` takes in addition to its guesses: messages of `prepare` name these options."""
     known = {**PrepareConfig.model_fields, **PrepareOptions.model_fields}
     return {name: known[name] for name in OF_GO}
 
 
 def _from_yaml(path: str) -> dict[str, str]:
-    """`ours: theirs` lines of a file."""
+    """Mapping from a YAML file of `ours: theirs` lines."""
     try:
         content = read_yaml(Path(path))
     except (OSError, DataError) as error:
@@ -212,7 +212,7 @@ def _from_yaml(path: str) -> dict[str, str]:
 
 
 class WindowConfig(Settings):
-    """How sequences are cut."""
+    """Settings of how sequences are cut, the group `data`."""
 
     length: OrAuto[int] = Field(
         AUTO, ge=1, description="longest context T: the most recent T actions of a sequence; auto: all of 99 sequences "

@@ -1,4 +1,4 @@
-"""Events and policies as codes: what each event is called, whether its rows stay, and what it is worth."""
+"""Events and policies as codes, with the names and rewards of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_POLICIES = 32_767  # a policy's code is two bytes
 
 @dataclass(frozen=True)
 class EventCodes:
-    """The events and policies of a log."""
+    """Events and policies of a log, with their codes."""
 
     kind: str  # interactions or impressions
     names: Mapping[str, str]  # as the log wrote it -> ours, for events whose rows stay
@@ -32,11 +32,11 @@ class EventCodes:
     drops: bool  # whether some events' rows are left out
 
     def code(self, raw: str) -> int | str:
-        """The code of an event as the log wrote it, as SQL."""
+        """SQL for the code of an event as the log wrote it."""
         return self.events.index(self.names[raw]) if raw in self.names else "NULL"
 
     def codes(self, column: str) -> dict[str, int]:
-        """Names of events or policies, as the log wrote them, with their codes."""
+        """Codes of events or policies by the names that the log wrote."""
         if column == "policy":
             return {name: code for code, name in enumerate(self.policies)}
         return {raw: self.events.index(name) for raw, name in self.names.items()}
@@ -56,9 +56,9 @@ def make_event_codes(
     earlier: Mapping[str, Any],
     first: bool,
 ) -> EventCodes:
-    """Look at the log's events and policies; fill the tables `event_codes` and `policies`. Earlier codes stay.
+    """Read the log's events and policies; fill the tables `event_codes` and `policies`. Earlier codes stay.
 
-    Of a `first` log settings must fit the events; a later one may lack some that an earlier one had.
+    For a `first` log settings must fit the events; a later one may lack some that an earlier one had.
     """
     acted = _distinct(engine, raws, "event", most=10 * MOST_EVENTS)
     raw_events = sorted({*acted, *_distinct(engine, raws, "past_event", most=10 * MOST_EVENTS)})
@@ -107,7 +107,7 @@ def make_event_codes(
 
 
 def _worth(event: str, rewards: RewardMap, only_past: Collection[str]) -> float:
-    """What an event is worth; 0 for one that only histories hold, where the rewards do not name it."""
+    """Reward of an event; 0 if the reward map lacks it and it occurs only in histories."""
     try:
         return rewards.of(event)
     except DataError:
@@ -117,7 +117,7 @@ def _worth(event: str, rewards: RewardMap, only_past: Collection[str]) -> float:
 
 
 def _distinct(engine: Engine, raws: Sequence[Raw], column: str, *, most: int) -> list[str]:
-    """The different values of a text column over all tables."""
+    """Distinct values of a text column over all tables."""
     values: set[str] = {raw.table.constants[column] for raw in raws if column in raw.table.constants}
     for raw in raws:
         if column in raw.table.columns:

@@ -13,7 +13,7 @@
     context_id, past_event logs of lists: rows of a sequence with one context_id are one history, and the first of
                            another begins anew (else empty); and the event that a context row had then (else -1)
 
-The SELECT written here is the only place that knows how raw columns become these.
+The SELECT written here is the only code that turns raw columns into these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_CASES = 32  # names of events or policies that SQL tells apart without a jo
 
 
 def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
-    """The columns that this log's events have."""
+    """Columns that this log's events have."""
     shown = codes.kind == "impressions"
     optional = {
         "time": reading.has_time,
@@ -52,15 +52,15 @@ def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
 
 
 def quoted(text: str) -> str:
-    """A text as SQL."""
+    """SQL literal of a text."""
     return "'" + text.replace("'", "''") + "'"
 
 
 class EventSelect:
-    """Writes the SELECT that reads one table's rows as events.
+    """Writer of the SELECT that reads one table's rows as events.
 
-    Two levels deep: the inner one cuts and casts each raw value once, the outer one checks what came of it. In one
-    level DuckDB would cast again for every check, which took a third of the time of reading.
+    Two levels deep: the inner one cuts and casts each raw value once, the outer one checks the results. In one level
+    DuckDB would cast again for every check, which took a third of the time of reading.
     """
 
     def __init__(self, raw: Raw, reading: Reading, codes: EventCodes) -> None:
@@ -69,7 +69,9 @@ class EventSelect:
         self.checks: list[tuple[str, str]] = []  # (what must be true, what is wrong where it is not)
 
     def sql(self, view: str, *, fields: Sequence[str], narrow: Collection[str] = ()) -> str:
-        """Usable rows as events; the others with a NULL event, as those whose `narrow` ids need 8 bytes."""
+        """SQL of the usable rows as events; other rows have a NULL event, as have those whose `narrow` ids need 8
+        bytes.
+        """
         columns = self._columns(fields, narrow)
         fine = " AND ".join(condition for condition, _ in self.checks)
         columns["event"] = f"CASE WHEN {fine} THEN {columns['event']} END"
@@ -77,7 +79,7 @@ class EventSelect:
         return f"SELECT {chosen}\nFROM ({self._inner(view)}) inner_{self.raw.number}"
 
     def problem_sql(self, view: str, *, also: Mapping[str, str] | None = None) -> str:
-        """What is wrong with each bad row (the first check it fails), beside columns of `also`, by name."""
+        """SQL of the fault of each bad row (the first check it fails), with the columns of `also`, by name."""
         self._columns()
         shown = [self._reads(name, value) for name, value in (also or {}).items()]
         fine = " AND ".join(condition for condition, _ in self.checks)
@@ -86,7 +88,7 @@ class EventSelect:
 FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FALSE)"""
 
     def _columns(self, fields: Sequence[str] = (), narrow: Collection[str] = ()) -> dict[str, str]:
-        """Each of our columns as SQL over the inner SELECT. Rows have numbers only where position is wanted."""
+        """SQL of each of our columns over the inner SELECT; rows are numbered only if position is wanted."""
         self.read, self.checks = {}, []
         columns = {
             "sequence_id": self._id("sequence_id", self.reading.sequence_id, narrow),
@@ -107,7 +109,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         return columns | ({"position": self._reads("position", self._position())} if "position" in fields else {})
 
     def _reads(self, name: str, value: str) -> str:
-        """Let the inner SELECT have `value` as `name`."""
+        """Add `value` to the inner SELECT under `name`, and return the name."""
         self.read[name] = value
         return name
 
@@ -115,7 +117,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         self.checks.append((condition, otherwise))
 
     def _inner(self, view: str) -> str:
-        """The rows that are events at all, beside the codes of their event and policy."""
+        """SQL of the rows that are events at all, with the codes of their event and policy."""
         table = self.raw.table
         joins, conditions = "", []
         if table.constants.get("event") not in (None, *self.codes.names):
@@ -132,7 +134,7 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         return f"SELECT {read}\n    FROM {view}{joins} WHERE {' AND '.join([*conditions, self.raw.where])}"
 
     def value(self, column: str) -> str | None:
-        """SQL for the raw value of one of our columns; None where the table lacks it."""
+        """SQL for the raw value of one of our columns; None if the table lacks it."""
         table = self.raw.table
         if column not in table.columns:
             return None
@@ -143,13 +145,13 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         return joined(parts)
 
     def _position(self) -> str:
-        """Row order over all tables: the table's number, then the row's."""
+        """SQL of the row order over all tables: the table's number, then the row's."""
         return f"(CAST({self.raw.number} AS BIGINT) * {2**56} + {ROW_NUMBER})"
 
     def _code(self, column: str) -> tuple[str, str]:
         """SQL for the code of an event, a past one or a policy, and the join that it needs.
 
-        A few names need none: that is no slower, and after a join DuckDB gives rows in any order, where a log that is
+        A few names need no join: that is no slower, and after a join DuckDB gives rows in any order, but a log that is
         kept should have its own.
         """
         text = f"CAST({self.value(column)} AS STRING)"

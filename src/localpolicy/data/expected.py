@@ -1,4 +1,4 @@
-"""Published counts beside the ones found, and the likely reason where they differ."""
+"""Published counts of data sets, compared with the counts found, and the likely reason if they differ."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Count:
     source: str = UNVERIFIED
 
     def agrees(self, count: int) -> bool:
-        """Whether `found` is the published count, as far as it was published."""
+        """Whether the found count equals the published one, to its published digits."""
         return abs(count - self.value) <= (ROUNDED * self.value if self.rounded else 0)
 
 
 @dataclass(frozen=True)
 class Edition:
-    """One release of a data set: the rows its files hold, and what its recipe leaves of them."""
+    """One release of a data set: the rows its files hold, and the counts that its recipe leaves."""
 
     name: str
     rows: int  # of the files, that are events
@@ -40,7 +40,7 @@ class Edition:
 
 
 class CountCheck(TypedDict):
-    """A count found beside the one published."""
+    """A found count and the published one."""
 
     what: str
     found: int
@@ -50,7 +50,7 @@ class CountCheck(TypedDict):
 
 
 def compare(manifest: Mapping[str, Any], editions: Sequence[Edition], preset: Mapping[str, Any]) -> dict[str, Any]:
-    """The nearest edition's counts beside a manifest's, with the likely reason where they differ."""
+    """Counts of a manifest and of the nearest edition, with the likely reason if they differ."""
     if not editions:
         return {}
     counts, settings, rows = manifest["counts"], manifest["settings"], sum(manifest["rows"].values())

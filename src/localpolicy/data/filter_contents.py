@@ -1,8 +1,8 @@
-"""What a log says of its filters: their items, in the log's own ids, become indices in the data set.
+"""Contents of a log's filters: their items, in the log's own ids, become indices in the data set.
 
-A filter has a name (column `filter`: a digest, say; empty where nothing was filtered), and on at least one row of each
-name its items (`filter_content`), as JSON: {"exclude": [...]}, {"candidates": [...]}, or both. A name stands for one
-set of items: where items that a person has seen are left out, each history has a filter of its own.
+A filter has a name (column `filter`: a digest, say; empty without a filter), and on at least one row of each name its
+items (`filter_content`), as JSON: {"exclude": [...]}, {"candidates": [...]}, or both. A name stands for one set of
+items: if items that a person has seen are left out, each history has a filter of its own.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def write_filters(data: Path, engine: Engine, item_id: pa.Array) -> None:
 
 
 def _parsed(name: str, content: str) -> tuple[list[Any] | None, list[Any] | None]:
-    """What a filter leaves out, and what alone it lets through."""
+    """Items that a filter leaves out, and the only ones that it allows; None for either if not stated."""
     try:
         read = json.loads(content)
     except ValueError as error:
@@ -61,7 +61,7 @@ def _parsed(name: str, content: str) -> tuple[list[Any] | None, list[Any] | None
 
 
 def _indices(lists: Sequence[Sequence[Any]], item_id: pa.Array) -> Iterator[np.ndarray]:
-    """The catalogue's indices of these ids, list by list; an item it lacks is none that a policy could choose."""
+    """Catalogue indices of these ids, list by list, without ids that the catalogue lacks."""
     flat = [item for ids in lists for item in ids]
     if pa.types.is_string(item_id.type) or pa.types.is_large_string(item_id.type):
         flat = [str(item) for item in flat]

@@ -1,4 +1,4 @@
-"""What is kept of a log: duplicates, sessions, and the filters on sequences and items, with a trail of counts."""
+"""Filters on a log: duplicates, sessions, and filters on sequences and items, with a trail of counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localpolicy.errors import ConfigError, DataError
 
 
 class Step(TypedDict):
-    """One filter: how many there were of what it counts, and how many events, before and after."""
+    """One filter: the number of things it counts, and of events, before and after."""
 
     filter: str
     of: str
@@ -25,7 +25,7 @@ class Step(TypedDict):
 
 @dataclass(frozen=True)
 class Filtered:
-    """What the filters left, beside the view `kept`."""
+    """Result of the filters: the view `kept`, with its counts."""
 
     source: str  # joined with the sequences kept it gives `kept`, and costs less
     sequences: str  # a table of the distinct sequences kept
@@ -36,7 +36,7 @@ class Filtered:
 def keep(
     engine: Engine, rows: str, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None
 ) -> Filtered:
-    """Make `kept` from `rows`."""
+    """Make the view `kept` from `rows`."""
     tables = ["loaded"]
     source = _without_duplicates(engine, rows, config, fields=fields, order=order)
     if source != rows:
@@ -77,7 +77,7 @@ def _without_duplicates(
 
 
 class _Filters:
-    """The filters on sequences and items. What they leave is the source, semi-joined with the last that passed."""
+    """Filters on sequences and items. Their result is the source, semi-joined with the last that passed."""
 
     def __init__(self, engine: Engine, source: str, config: PrepareConfig, *, click: int) -> None:
         self.engine, self.source, self.config, self.click = engine, source, config, click
@@ -86,7 +86,7 @@ class _Filters:
         self.view = source
 
     def pass_once(self) -> bool:
-        """Sequences first, then items, as the paper's recipes do. Return whether anything went."""
+        """Filter sequences, then items, as in the paper's recipes; return whether anything was removed."""
         config, before = self.config, len(self.trail)
         if config.min_clicks or config.min_events:
             sizes = sql.sequence_sizes(self.view, click=self.click)
@@ -137,7 +137,7 @@ class _Filters:
 
 
 def trail_text(steps: Sequence[Step]) -> str:
-    """The trail in one line."""
+    """The filters' counts in one line."""
     return "; ".join(
         f"{step['filter']} kept {step['after']:,} of {step['before']:,} {step['of']} "
         f"({step['events_after']:,} of {step['events_before']:,} events)"

@@ -1,13 +1,14 @@
 """First meetings: in a log of actions, the rows at which a sequence takes an item for the first time.
 
-Who buys what they have just viewed does so whatever is shown: the purchase is what came of the view. So of a log of
-actions the choices are its first meetings, each credited with what its item earned by meeting: all that it ever earned,
-over how often it was met (a row of the first one's kind is a meeting). So a purchase after a second view is credited
-too, and popular items, which are met more often, are no better for that. Moving rewards to the row that caused them is
-the idea of RUDDER (Arjona-Medina et al. 2019), which learns where they belong; here the item says it.
+Who buys what they have just viewed does so whatever is shown: the purchase is a result of the view. So the choices of a
+log of actions are its first meetings, each credited with the rewards of its item per meeting: all rewards that it ever
+earned, over the number of times it was met (a row of the first one's kind is a meeting). So a purchase after a second
+view is credited too, and popular items, which are met more often, are no better for that. Moving rewards to the row
+that caused them is the idea of RUDDER (Arjona-Medina et al. 2019), which learns where they belong; here the item
+identifies the row.
 
-What showing an item again would earn, such a log does not say. A critic that learns nothing of repeats credits them as
-if the item were new; so they are credited with the mean of all first meetings: no reason to show again, or not to.
+The reward of showing an item again is not in such a log. A critic that learns nothing of repeats credits them as if the
+item were new; so they are credited with the mean of all first meetings: no reason to show again, or not to.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def met_before(sequence: Tensor, item: Tensor) -> Tensor:
 
 
 def earned_by_meeting(sequence: Tensor, item: Tensor, event: Tensor, reward: Tensor) -> Tensor:
-    """What a sequence earned with an item, over its rows of the first one's event: [E], at all rows."""
+    """Rewards of a sequence with an item per row of the first one's event: [E], at all rows."""
     if not len(item):
         return reward.double()
     key = sequence * (int(item.max()) + 1) + item.long()

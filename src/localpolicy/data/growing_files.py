@@ -19,14 +19,14 @@ HEADER = 128  # bytes; an array's header is padded to this size so that it can b
 
 
 def header(dtype: np.dtype[Any], length: int) -> bytes:
-    """What a .npy file of a flat array begins with."""
+    """First bytes of a .npy file of a flat array."""
     text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({length},), }}"
     body = text.encode("latin1").ljust(HEADER - 11) + b"\n"
     return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body
 
 
 def open_array(path: Path, dtype: Any) -> np.ndarray:
-    """The array in a file of `ArrayFile`'s, mapped copy-on-write: torch may hold it, and the file is never written."""
+    """Map the array in a file of `ArrayFile`'s copy-on-write: torch may hold it, and the file is never written."""
     dtype = np.dtype(dtype)
     try:
         with path.open("rb") as file:
@@ -71,7 +71,7 @@ class ParquetFile:
         self._rows = 0  # that wait
 
     def append(self, rows: pa.Table) -> None:
-        """Add `rows`."""
+        """Add the rows."""
         self._waiting.append(rows)
         self._rows += len(rows)
         while self._rows >= self.group:
@@ -85,7 +85,7 @@ class ParquetFile:
         self._waiting, self._rows = [rest], len(rest)
 
     def close(self) -> None:
-        """Write what waits, and close; a file that nothing was added to is not made."""
+        """Write the remaining rows, and close; without any rows no file is made."""
         if self._rows or (self._waiting and self._writer is None):
             self._write_group()
         if self._writer is not None:

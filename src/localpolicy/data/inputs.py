@@ -1,4 +1,4 @@
-"""The logs that `prepare` was given: tables and paths, as source tables, and what the manifest says of their files."""
+"""Input logs of `prepare`: tables and paths as source tables, and the manifest's entries of their files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from localpolicy.runtime.frames import is_table, table_name
 
 
 def flat_list(logs: Sequence[Any]) -> list[Any]:
-    """Tables, paths and addresses, one after another, whether they were given as arguments or in a list."""
+    """Tables, paths and addresses in one list, given as arguments or in a list."""
     flat: list[Any] = []
     for item in logs:
         if isinstance(item, list | tuple):
@@ -42,7 +42,7 @@ def flat_list(logs: Sequence[Any]) -> list[Any]:
 
 
 def source_tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """What the reader makes of the paths, and the tables as they are, in the order given. Objects are fetched first."""
+    """Source tables of the paths, by the reader, and of the given tables, in order. Objects are fetched first."""
     here, origins = _fetched(logs, scratch)
     if reader is not READERS["events"] and not all(isinstance(log, Path) for log in here):
         raise ConfigError("a named source reads files. Leave source out for a table, and map its columns (columns=…).")
@@ -61,7 +61,7 @@ def source_tables(logs: Sequence[Any], reader: Reader, config: PrepareConfig, sc
 
 
 def _fetched(logs: Sequence[Any], scratch: Path) -> tuple[list[Any], dict[Path, Origin]]:
-    """The same logs with the paths of copies for objects, and where each copy is from."""
+    """The logs with local copies in place of objects, and the origin of each copy."""
     here: list[Any] = []
     origins: dict[Path, Origin] = {}
     for log in logs:
@@ -75,14 +75,14 @@ def _fetched(logs: Sequence[Any], scratch: Path) -> tuple[list[Any], dict[Path, 
 
 
 def _of_frame(frame: Any, table: SourceTable) -> SourceTable:
-    """A frame's table, with the version of the lake table that it was read from."""
+    """Source table of a frame, with the version of the lake table that it was read from."""
     if not isinstance(frame, LakeTable):
         return table
     return replace(table, origins={file: Origin(frame.label, frame.version) for file in table.files})
 
 
 def refuse_inside(out: Path, tables: Sequence[SourceTable]) -> None:
-    """Raise where the folder that is to be replaced holds an input."""
+    """Raise ConfigError if the folder that is to be replaced holds an input."""
     target = out.resolve()
     for file in (file for table in tables for file in table.inputs):
         if target in file.resolve().parents:
@@ -92,7 +92,7 @@ def refuse_inside(out: Path, tables: Sequence[SourceTable]) -> None:
 
 
 def digests(tables: Sequence[SourceTable]) -> list[dict[str, Any]]:
-    """Each input file's name (or address and version), size and digest; raises on text that is not whole."""
+    """Name (or address and version), size and digest of each input file; DataError for text that is cut short."""
     for table in tables:
         for file in table.files if table.format == "csv" else ():
             check_text(file)
@@ -107,7 +107,7 @@ def digests(tables: Sequence[SourceTable]) -> list[dict[str, Any]]:
 
 
 def _refuse_copies(taken: Sequence[Mapping[str, Any]]) -> None:
-    """Raise where an object was given both from its bucket and as a file: its rows would count twice."""
+    """Raise DataError if an object was given both from its bucket and as a file: its rows would count twice."""
     files = {file["sha256"]: file["name"] for file in taken if "version" not in file}
     for file in taken:
         if "version" in file and file["sha256"] in files:
@@ -118,7 +118,7 @@ def _refuse_copies(taken: Sequence[Mapping[str, Any]]) -> None:
 
 
 def inputs_of(taken: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the manifest says of the files, with one digest over all of them, by name and content."""
+    """Manifest entry of the input files, with one digest over all of them, by name and content."""
     content = "".join(f"{file['name']}:{file['sha256']};" for file in taken)
     return {
         "files": len(taken),

@@ -1,4 +1,4 @@
-"""A column of the item table: its kind, given or guessed from its name and values, and its values as that kind.
+"""Columns of the item table: kind, given or guessed from name and values, and values of that kind.
 
 `id`, `category`, `categories` (a list), `number`, `vector`, `name` (shown, never learnt from) or `skip`.
 """
@@ -39,9 +39,9 @@ TYPES = {
 def understood(
     name: str, column: pa.ChunkedArray, explicit: str | None, label: str, *, few: bool = False
 ) -> tuple[str, pa.Array, str]:
-    """The column's kind, its values as that kind has them, and why it is left out where it is.
+    """Kind of the column, its values as that kind has them, and the reason if it is left out.
 
-    With `few`, as of a day's few items, a constant column or one without values tells something still.
+    With `few`, as for a day's few items, a constant column or one without values is kept.
     """
     values = _parsed(column, explicit=explicit)
     kind = explicit or _guess(name, values)
@@ -95,7 +95,7 @@ def understood(
 
 
 def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
-    """Texts that are lists become lists: a|b|c, [1, 2, 3], ["a", "b"]; times become numbers, truth values texts."""
+    """Parsed texts: lists from a|b|c, [1, 2, 3], ["a", "b"]; numbers from times, texts from truth values."""
     column = values.combine_chunks()
     kind = column.type
     if pa.types.is_large_string(kind):
@@ -129,7 +129,7 @@ def _parsed(values: pa.ChunkedArray, *, explicit: str | None) -> pa.Array:
 
 
 def _from_json(column: pa.Array) -> pa.Array | None:
-    """Lists of texts, where every value is one in JSON."""
+    """Lists of texts, if every value is one in JSON, else None."""
     try:
         lists = [None if text is None else [str(each) for each in json.loads(text)] for text in column.to_pylist()]
     except (ValueError, TypeError):

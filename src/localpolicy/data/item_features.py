@@ -1,13 +1,13 @@
-"""What is known of items as numbers: each column of the item table becomes a few sparse entries per item.
+"""Features of items: each column of the item table becomes a few sparse entries per item.
 
     category     one entry at its value
     categories   an entry of 1/n at each of its n values
     number       two entries, at the quantiles of the known items between which it lies (hat functions)
     vector       whitened: its principal directions among the known items, each with variance 1
 
-A missing value is a value of its own, and so are all values that fewer than FEWEST known items have: such a value tells
-items apart as their ids do, and nothing can be learnt of it for others. Everything is fitted on the items that the
-training split shows.
+A missing value is a value of its own, and so are all values that fewer than FEWEST known items have: such a value
+identifies items as their ids do, and nothing can be learnt from it for others. Everything is fitted on the items that
+the training split shows.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Encoded(NamedTuple):
 
     @property
     def n_features(self) -> int:
-        """F."""
+        """Number of features, F."""
         return self.n_sparse + int(self.dense.shape[1])
 
     def rows(self, own: slice) -> Encoded:
-        """Of some items."""
+        """Features of a range of items."""
         start, stop = self.offsets[own.start], self.offsets[own.stop]
         offsets = self.offsets[own.start : own.stop + 1] - start
         return Encoded(
@@ -53,7 +53,7 @@ class Encoded(NamedTuple):
         )
 
     def taken(self, items: np.ndarray) -> Encoded:
-        """Of these items, in this order."""
+        """Features of these items, in this order."""
         lengths = np.diff(self.offsets)[items]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(self.offsets[items] - offsets[:-1], lengths) + np.arange(offsets[-1])
@@ -61,30 +61,30 @@ class Encoded(NamedTuple):
 
 
 def kinds_of(items: pa.Table) -> dict[str, str]:
-    """The columns of a catalogue that came from an item table, with their kinds."""
+    """Kinds of the columns of a catalogue that came from an item table, by name."""
     found = {field.name: (field.metadata or {}).get(KIND) for field in items.schema}
     return {name: kind.decode() for name, kind in found.items() if kind is not None}
 
 
 def learnt_columns(items: pa.Table) -> list[str]:
-    """Those that a model can learn from: names are only shown."""
+    """Columns that a model can learn from; names are only shown."""
     return [name for name, kind in kinds_of(items).items() if kind in LEARNT]
 
 
 class ItemFeatures:
-    """How the columns of an item table are read."""
+    """Encoder of the columns of an item table."""
 
     def __init__(self, columns: Sequence[Mapping[str, Any]]) -> None:
         self.columns = list(columns)
 
     @classmethod
     def fit(cls, items: pa.Table, names: Sequence[str], known: np.ndarray) -> ItemFeatures:
-        """Read these columns, with the statistics of the known items."""
+        """Fit an encoder of these columns to the known items."""
         kinds, shown = kinds_of(items), items.filter(pa.array(known))
         return cls([{"name": name, "kind": kinds[name], **_fitted(shown[name], kinds[name])} for name in names])
 
     def encode(self, items: pa.Table) -> Encoded:
-        """The features of these items."""
+        """Features of these items."""
         parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # item, row of W, weight
         dense = [np.zeros((len(items), 0), np.float32)]
         first = 0
@@ -105,7 +105,7 @@ class ItemFeatures:
         )  # fmt: skip
 
     def keys(self) -> list[str]:
-        """A name for every row of W, the same wherever it means the same."""
+        """Name for every row of W, equal for features of equal meaning."""
         sparse, dense = [], []
         for column in self.columns:
             name = column["name"]
@@ -174,7 +174,7 @@ def _codes(values: pa.Array, known: Sequence[str]) -> np.ndarray:
 
 
 def _hats(numbers: np.ndarray, knots: Sequence[float]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Between two quantiles a number has a share in each; beyond the last ones it counts as they."""
+    """Item, row and weight of each number: shares of two quantiles, or the whole of an outermost one."""
     edges, missing = np.asarray(knots), ~np.isfinite(numbers)
     inside = np.clip(np.where(missing, edges[0], numbers), edges[0], edges[-1])
     if len(edges) == 1:
@@ -187,7 +187,7 @@ def _hats(numbers: np.ndarray, knots: Sequence[float]) -> tuple[np.ndarray, np.n
 
 
 def _vectors(values: pa.Array) -> np.ndarray:
-    """[V, d]; a missing one is NaN."""
+    """Vectors of a column [V, d]; a missing one is NaN."""
     width = max((len(each) for each in (values[:1000].to_pylist()) if each is not None), default=0)
     if not width:
         width = max((len(each) for each in values.to_pylist() if each is not None), default=1)
@@ -198,7 +198,7 @@ def _vectors(values: pa.Array) -> np.ndarray:
 
 
 def _whitened(values: pa.Array, column: Mapping[str, Any]) -> np.ndarray:
-    """Scaled so that a vector is as long as a category's entry; a missing one is the mean."""
+    """Whitened vectors, scaled to the length of a category's entry; a missing one is the mean."""
     mean, directions = np.asarray(column["mean"]), np.asarray(column["directions"])
     if not len(directions):
         return np.zeros((len(values), 0), np.float32)

@@ -21,7 +21,7 @@ DTYPES = {"offsets": np.int64, "items": np.int32, "allows": np.uint8}
 
 
 class StoredFilters(NamedTuple):
-    """The filters of a prepared data set, mapped."""
+    """Filters of a prepared data set, memory-mapped."""
 
     offsets: np.ndarray
     items: np.ndarray
@@ -29,7 +29,7 @@ class StoredFilters(NamedTuple):
 
 
 def open_filters(data: Path) -> StoredFilters:
-    """The filters in the data set at `data`; a `DataError` where they do not fit together."""
+    """Open the filters in the data set at `data`; DataError if they do not fit together."""
     filters = StoredFilters(*(open_array(data / FOLDER / f"{name}.npy", dtype) for name, dtype in DTYPES.items()))
     offsets, items, allows = filters
     if len(offsets) != len(allows) + 1 or offsets[0] != 0 or offsets[-1] != len(items):
@@ -38,7 +38,7 @@ def open_filters(data: Path) -> StoredFilters:
 
 
 class FilterWriter:
-    """Appends filters to a data set that is being written; a context, since its files must be closed."""
+    """Context manager that appends filters to a data set that is being written."""
 
     def __init__(self, data: Path) -> None:
         (data / FOLDER).mkdir()
@@ -46,7 +46,7 @@ class FilterWriter:
         self._files["offsets"].append(np.zeros(1))
 
     def append(self, items: np.ndarray, *, allows: bool) -> None:
-        """One more filter."""
+        """Append a filter: its items, and whether they are allowed or excluded."""
         self._files["items"].append(np.unique(items))
         self._files["allows"].append(np.array([allows]))
         self._files["offsets"].append(np.array([self._files["items"].length]))
@@ -60,7 +60,7 @@ class FilterWriter:
 
 
 def subset(filters: StoredFilters, used: Sequence[int], data: Path) -> None:
-    """Write these of the filters to another data set, numbered anew in this order."""
+    """Write these filters to another data set, renumbered in this order."""
     with FilterWriter(data) as writer:
         for number in used:
             first, stop = filters.offsets[number : number + 2]

@@ -1,4 +1,4 @@
-"""The item table: what is known of items beside the log (`prepare(…, items=…)`), read, checked and understood.
+"""Item table: data about items in addition to the log (`prepare(…, items=…)`), read, checked and understood.
 
 Every column gets a kind (`item_columns`), guessed unless it is given, and shown. The columns are kept in the data set's
 items.parquet, each with its kind in its field's metadata: so they travel with every run that is trained on it.
@@ -32,14 +32,14 @@ log = logging.getLogger("localpolicy.data.prepare")
 
 
 class ItemTable(NamedTuple):
-    """An item table: `item_id`, and one column per thing that is known."""
+    """Item table: `item_id`, and one column per attribute."""
 
     table: pa.Table  # item_id first; every other field has its kind
     label: str
 
     @property
     def kinds(self) -> dict[str, str]:
-        """Of its columns."""
+        """Kinds of the columns, by name."""
         return kinds_of(self.table)
 
 
@@ -54,8 +54,8 @@ def read_item_table(
 ) -> ItemTable:
     """Read a file or a frame. `kinds` are the user's words on columns, `id_column` the log's name for item ids.
 
-    `earlier` are the kinds of the table before this one: they hold, however few values there are today. `partly`: so
-    are `kinds`, and this one may lack columns.
+    `earlier` are the kinds of the table before this one: they hold, however few values there are today. `partly`:
+    `kinds` need not name all columns, and the table may lack some.
     """
     meant = {"item_id", id_column, *(name for name, kind in kinds.items() if kind == "id")}
     table, label = _read(given, lambda name: name in meant or (partly and name not in kinds))
@@ -103,7 +103,7 @@ def read_item_table(
 
 
 def _ids_named(table: pa.Table, kinds: Mapping[str, str], label: str) -> pa.Table:
-    """With its ids called `item_id`: a single column that the run does not know must be them."""
+    """The table with its ids called `item_id`: a single unknown column is taken for them."""
     unknown = [name for name in table.column_names if name not in kinds]
     if "item_id" in unknown:
         return table
@@ -139,7 +139,7 @@ def _read(given: Any, is_id: Callable[[str], bool]) -> tuple[pa.Table, str]:
 
 
 def _read_parquet(path: Path) -> pa.Table:
-    """The whole file, a few rows at a time, so that a small one which unfolds to gigabytes is refused on the way."""
+    """Whole Parquet file, read a few rows at a time, so that one that unfolds to gigabytes is refused in time."""
     size = path.stat().st_size
     most, batches, unfolded = FREE + MOST_UNFOLDED * size, [], 0
     with pq.ParquetFile(path) as file:
@@ -159,7 +159,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _read_csv(path: Path, is_id: Callable[[str], bool]) -> pa.Table:
-    """The columns as their texts are: numbers where all of them are, but 01 is a code, and no number."""
+    """Columns of a CSV file: numbers if all texts of a column are numbers, but 01 is a code, and no number."""
     parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
     names = pc_csv.open_csv(path, parse_options=parsing).schema.names
     texts = {name: pa.string() for name in names if is_id(name.strip())}
@@ -178,12 +178,12 @@ def _read_csv(path: Path, is_id: Callable[[str], bool]) -> pa.Table:
 
 
 def known_ids(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same, with an empty text as none."""
+    """The ids, with empty strings as nulls."""
     return pc.if_else(pc.equal(values, ""), None, values) if pa.types.is_string(values.type) else values
 
 
 def ids_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of ids in the log's type. As in logs, 14.0 is 14, whether a text says so or a float; 007 is a text."""
+    """Ids in the log's type. As in logs, 14.0 is 14, as a text or as a float; 007 is a text."""
     if pa.types.is_floating(values.type) and not pa.types.is_integer(kind):
         values = values.cast(pa.int64())
     if not (pa.types.is_string(values.type) and pa.types.is_integer(kind)):
@@ -197,7 +197,7 @@ def ids_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
-    """As the log's ids are."""
+    """Ids of the table in the log's type; DataError if that is impossible."""
     column = known_ids(values).combine_chunks()
     if column.null_count:
         row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
@@ -221,7 +221,7 @@ def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
 
 
 def beside(catalogue: pa.Table, items: ItemTable | None) -> pa.Table:
-    """The catalogue with the table's columns: an item that the table lacks has none of its values."""
+    """The catalogue with the table's columns; nulls for items that the table lacks."""
     if items is None:
         return catalogue
     ids = catalogue["item_id"].combine_chunks()
@@ -233,7 +233,7 @@ def beside(catalogue: pa.Table, items: ItemTable | None) -> pa.Table:
 
 
 def check_overlap(catalogue: pa.Table, items: ItemTable) -> None:
-    """Raise where none of the log's items is in the table; say how many are."""
+    """Raise DataError if none of the log's items is in the table; log how many are."""
     ids, listed = catalogue["item_id"].combine_chunks(), items.table["item_id"].combine_chunks()
     taken = catalogue["count"].to_numpy() > 0
     found = np.asarray(pc.is_in(ids, value_set=listed.cast(ids.type)).to_numpy(zero_copy_only=False), bool)
@@ -249,7 +249,7 @@ def check_overlap(catalogue: pa.Table, items: ItemTable) -> None:
 
 
 def earlier_table(catalogue: pa.Table) -> ItemTable | None:
-    """The item table that is part of a catalogue."""
+    """Item table that is part of a catalogue, or None."""
     kinds = kinds_of(catalogue)
     if not kinds:
         return None
@@ -257,7 +257,7 @@ def earlier_table(catalogue: pa.Table) -> ItemTable | None:
 
 
 def refuse_other_lengths(before: pa.Table, newer: pa.Table, label: str) -> None:
-    """Raise where vectors of a newer table are longer or shorter than those of the older one."""
+    """Raise DataError if vectors of a newer table differ in length from those of the older one."""
     for name in [name for name, kind in kinds_of(before).items() if kind == "vector" and name in newer.column_names]:
         was, now = (pc.max(pc.list_value_length(table[name])).as_py() for table in (before, newer))
         if None not in (was, now) and was != now:
@@ -265,7 +265,7 @@ def refuse_other_lengths(before: pa.Table, newer: pa.Table, label: str) -> None:
 
 
 def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
-    """The older table under the newer one: items that only the older one has keep their values. Says what changed."""
+    """The older table updated by the newer one: items of the older one alone keep their values. Logs the changes."""
     if lost := [name for name in before.kinds if name not in newer.kinds]:
         raise DataError(
             f"{newer.label} lacks the column {lost[0]!r} of the earlier item table. Add it, or prepare anew."
@@ -303,7 +303,7 @@ def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
 
 
 def described(catalogue: pa.Table) -> list[dict[str, Any]]:
-    """Of every column of the item table: its kind, how many items have a value, and how many values there are."""
+    """Kind, number of values and number of distinct values of every column of the item table."""
     found = []
     for name, kind in kinds_of(catalogue).items():
         values = catalogue[name].combine_chunks()

@@ -1,4 +1,4 @@
-"""Lake tables as logs: the rows of a Delta or Iceberg table at its newest version, read by deltalake or pyiceberg.
+"""Lake tables as logs: rows of a Delta or Iceberg table at its newest version, read by deltalake or pyiceberg.
 
     delta+s3://shop/events      a Delta table in a bucket; delta+/lake/events one on this machine
     iceberg+s3://shop/events    an Iceberg table's folder, or one of its …/metadata/….metadata.json
@@ -21,7 +21,7 @@ SECONDS = 10  # that a store may take
 
 
 def _delta(place: str) -> tuple[Any, str]:
-    """The rows of a Delta table, and its version."""
+    """Rows of a Delta table, and its version."""
     from deltalake import DeltaTable
 
     endpoint = endpoint_of("s3") or ""
@@ -40,7 +40,7 @@ def _delta(place: str) -> tuple[Any, str]:
 
 
 def _iceberg(place: str) -> tuple[Any, str]:
-    """The rows of an Iceberg table, and its snapshot. No property of the table decides how files are opened."""
+    """Rows of an Iceberg table, and its snapshot. No property of the table decides how files are opened."""
     from pyiceberg.catalog.noop import NoopCatalog
     from pyiceberg.io import load_file_io
     from pyiceberg.serializers import FromInputFile
@@ -61,7 +61,7 @@ def _iceberg(place: str) -> tuple[Any, str]:
 
 
 def _newest_metadata(place: str) -> str:
-    """The newest metadata file of a table's folder: names begin with their number, 00002-… or v2.…"""
+    """Newest metadata file of a table's folder: names begin with their number, 00002-… or v2.…"""
     from pyarrow import fs
 
     folder = place.rstrip("/") + "/metadata"
@@ -84,7 +84,7 @@ LAKES: dict[str, Callable[[str], tuple[Any, str]]] = {"delta": _delta, "iceberg"
 
 
 class LakeTable:
-    """The rows at an address, read when they are asked for."""
+    """Rows at an address, read on demand."""
 
     def __init__(self, lake: str, place: str) -> None:
         self.lake, self.place, self.label = lake, place, f"{lake}+{place}"

@@ -1,4 +1,4 @@
-"""From files to the table `loaded`, one event per row. Bad rows are refused by name, or passed over."""
+"""Loading of files into the table `loaded`, one event per row. Bad rows are refused by name, or skipped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REMEDY = "Fix the log, or skip such rows with --skip-bad-rows."
 def open_tables(
     engine: Engine, tables: Sequence[SourceTable], *, skip_malformed: bool, dates: Notation | None = None
 ) -> list[Raw]:
-    """Let the engine open the files, and look at the first rows of each table."""
+    """Let the engine open the files, and read the first rows of each table."""
     for table in tables:
         check_columns(table)
     if skip_malformed:
@@ -55,7 +55,7 @@ def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool, dates:
 def load(
     engine: Engine, raws: Sequence[Raw], reading: Reading, codes: EventCodes, *, skip_bad_rows: bool, scratch: Path
 ) -> tuple[dict[str, int], Problems]:
-    """Fill `loaded`; return its rows by event, and the rows that were passed over."""
+    """Fill `loaded`; return its rows by event, and the skipped rows."""
     left_out = [bad for raw in raws for bad in raw.table.bad]
     if left_out and not skip_bad_rows:
         total = sum(bad.count for bad in left_out)
@@ -93,9 +93,9 @@ def load(
 
 
 def _first_bad_row(engine: Engine, selects: Sequence[EventSelect], problems: Problems, scratch: Path) -> str:
-    """What to tell the user: the first bad row, found file by file.
+    """Message on the first bad row, found file by file.
 
-    Always on DuckDB, whichever engine found it: Spark reads text in no order, and so cannot number its rows.
+    Always by DuckDB, whichever engine found it: Spark reads text in no order, and so cannot number its rows.
     """
     from localpolicy.data.engines.duckdb import DuckDB
 

@@ -1,4 +1,4 @@
-"""A data set's manifest: what it must hold for the arrays beside it to be read."""
+"""Manifest of a data set: the entries that its arrays need to be read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FORMAT = Format(2, "prepare it again", upgrades={1: unchanged}, error=DataError)
 
 
 class File(BaseModel):
-    """A file of the data set."""
+    """Entry of a file of the data set."""
 
     bytes: NonNegativeInt
     sha256: str
 
 
 class Counts(BaseModel):
-    """Of a split."""
+    """Numbers of sequences and events in one split."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -31,13 +31,13 @@ class Counts(BaseModel):
 
 
 class AllCounts(Counts):
-    """Of the whole data set."""
+    """Numbers of sequences, items and events in the whole data set."""
 
     items: NonNegativeInt
 
 
 class Manifest(BaseModel):
-    """What every manifest holds; `prepare` and `simulate` add more."""
+    """Entries that every manifest has; `prepare` and `simulate` add more."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -52,7 +52,7 @@ class Manifest(BaseModel):
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of the data set in `folder`; a `DataError` says what is wrong with it."""
+    """Manifest of the data set in `folder`; a `DataError` says what is wrong with it."""
     path = folder / "manifest.json"
     if not path.exists():
         raise DataError(f"{folder} is not a prepared data set (no manifest.json). Make one with 'lpi prepare'.")

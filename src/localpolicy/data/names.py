@@ -1,4 +1,4 @@
-"""What logs and lists call our columns: one table of names, for guesses, for others' lists, for errors."""
+"""Names of columns: usual names in logs and lists for ours, used by guesses, readers and errors."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def rewarding(name: str) -> int | None:
 
 
 def plain(name: str) -> str:
-    """Small letters and digits alone, without accents."""
+    """The name in small letters and digits alone, without accents."""
     letters = unicodedata.normalize("NFKD", name.lower())
     return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
 
 
 def columns_meant(names: Sequence[str], ours: Sequence[str] = tuple(NAMES)) -> dict[str, str]:
-    """Our column -> theirs, each of theirs once, the surest names first."""
+    """Their column for each of ours, each used once, the surest names first."""
     called = {plain(name): name for name in reversed(names)}
     matches: dict[str, str] = {}
     for column in ours:

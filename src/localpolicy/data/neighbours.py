@@ -1,12 +1,12 @@
-"""Items like an item: the known items nearest to it in what the item table says, and shares that add up to 1.
+"""Mixtures of known items for new ones: the nearest by the item table, with shares that add up to 1.
 
 Nearness is the cosine of features, rare values counting more; shares fall with it (a softmax of the cosine over HEAT).
 Of items that are equally near the more frequent ones are taken.
 
-**What an item without events may hold.** Its row and bias are the mixtures Σ_a λ_ca e_a and Σ_a λ_ca b_a of its
-neighbours', and its bias has log w_c beside. An exponential is convex (Jensen), so that in every context
-p_c <= w_c Σ_a λ_ca p_a. Summed over these items, their mass is at most Σ_a p_a Σ_c w_c λ_ca, which `ceilings` keeps at
-`bound` times that of the known items: where many crowd around the same neighbours, they share what one would get.
+**Bound on an item without events.** Its row and bias are the mixtures Σ_a λ_ca e_a and Σ_a λ_ca b_a of its neighbours',
+and its bias has log w_c added. An exponential is convex (Jensen), so that in every context p_c <= w_c Σ_a λ_ca p_a.
+Summed over these items, their mass is at most Σ_a p_a Σ_c w_c λ_ca, which `ceilings` keeps at `bound` times that of the
+known items: if many crowd around the same neighbours, they share what one would get.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TRIAL, MOST_TRIED = 10, 2_000  # one known item in ten, and so many at most, sta
 
 
 class Mixtures(NamedTuple):
-    """For each of some items its nearest known ones, and their shares."""
+    """Nearest known items of each of some items, and their shares."""
 
     near: np.ndarray  # [m, k], of all items
     share: np.ndarray  # [m, k]
@@ -39,7 +39,7 @@ def ceilings(made: Mixtures, n_items: int, *, bound: float) -> np.ndarray:
 
 
 def by_frequency(counts: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """The items of a mask, the most frequent first."""
+    """Items that a mask selects, the most frequent first."""
     order = np.argsort(-counts, kind="stable")
     return np.asarray(order[among[order]])
 
@@ -55,7 +55,7 @@ class NewItems(NamedTuple):
 
     @classmethod
     def of(cls, encoded: Encoded, counts: np.ndarray, *, bound: float) -> NewItems | None:
-        """Of the items that have no count; None where all have one, or none."""
+        """Mixtures for the items without a count; None if all items have one, or none has."""
         known = counts > 0
         items = np.flatnonzero(~known)
         if not len(items) or not known.any():
@@ -74,14 +74,14 @@ class NewItems(NamedTuple):
 
 
 def rarity(encoded: Encoded, known: np.ndarray) -> np.ndarray:
-    """How much a sparse feature counts: -log of the share of known items that have it."""
+    """-log of the share of known items that have each sparse feature: its weight."""
     shown = encoded.taken(known)
     having = np.bincount(shown.row[shown.weight > 0], minlength=encoded.n_sparse)
     return np.asarray(np.maximum(-np.log(np.maximum(having, 0.5) / max(len(known), 1)), 0.0))
 
 
 def unit_rows(encoded: Encoded, weight: np.ndarray) -> sparse.csr_matrix:
-    """One row an item, of unit length."""
+    """Feature vectors of the items, scaled to unit length."""
     n = len(encoded.offsets) - 1
     rows = sparse.csr_matrix((encoded.weight, encoded.row, encoded.offsets), shape=(n, encoded.n_sparse))
     rows = rows @ sparse.diags(weight)

@@ -1,4 +1,4 @@
-"""Stores of objects that speak S3: which one is asked, with what keys, and its errors as sentences."""
+"""Object stores that speak S3: address, keys, and errors as sentences."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Object(NamedTuple):
 
 
 def endpoint_of(scheme: str) -> str | None:
-    """The store's address, if it is not Amazon's."""
+    """Address of the store, or None for Amazon's."""
     return GOOGLE if scheme == "gs" else next(filter(None, map(os.environ.get, ENDPOINTS[scheme])), None)
 
 
 def store_of(wanted: Object) -> Any:
-    """The file system of an object's store: it gives up what stalls, after `TRIES` tries."""
+    """File system of an object's store, which gives up on stalled requests after `TRIES` tries."""
     from pyarrow import fs
 
     settings: dict[str, Any] = {"connect_timeout": CONNECT_SECONDS, "request_timeout": ANSWER_SECONDS,
@@ -52,7 +52,7 @@ def store_of(wanted: Object) -> Any:
 
 @contextmanager
 def store_errors(wanted: Object | str) -> Iterator[None]:
-    """Context manager: the store's errors as one sentence that says what to do."""
+    """Context manager: turn the store's errors into one sentence with a remedy."""
     try:
         yield
     except OSError as error:

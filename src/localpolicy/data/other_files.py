@@ -1,4 +1,4 @@
-"""Logs in JSON and in Excel sheets, written as Parquet: what follows reads CSV and Parquet alone.
+"""Logs in JSON and in Excel sheets, written as Parquet, since later steps read CSV and Parquet alone.
 
 Times stay the texts that they are in JSON, so that one rule reads all of them; a sheet's are times.
 """
@@ -25,7 +25,7 @@ MOST_UNPACKED = 2 << 30  # bytes of a workbook, which is read into memory as a w
 
 
 def is_other(path: Path) -> bool:
-    """Whether the name says JSON or Excel."""
+    """Whether the file's name ends like JSON or Excel."""
     return path.name.lower().endswith((*JSON, *EXCEL))
 
 
@@ -43,7 +43,7 @@ def as_parquet(path: Path, target: Path) -> None:
 
 
 def _objects(path: Path) -> Iterator[pa.Table]:
-    """Objects, one a line or in one array."""
+    """Objects of a JSON file, one a line or in one array, as tables."""
     with path.open("rb") as file:
         if not file.read(1):
             raise DataError(f"{path} is empty: expected a log with at least one row.")
@@ -97,7 +97,7 @@ def _sheet(path: Path) -> Iterator[pa.Table]:
 
 
 def _refuse_huge(path: Path) -> None:
-    """Raise where a small file unpacks to more than memory should hold."""
+    """Raise DataError if a small file unpacks to more than memory should hold."""
     try:
         with zipfile.ZipFile(path) as packed:
             unpacked = sum(part.file_size for part in packed.infolist())
@@ -110,7 +110,7 @@ def _refuse_huge(path: Path) -> None:
 
 
 def _column(values: list[Any]) -> pa.Array:
-    """Numbers, times, truths, or texts where they are mixed; an empty cell is missing."""
+    """Values as an array: numbers, times, truth values, or texts if they are mixed; empty cells are nulls."""
     stated = [value for value in values if value != ""]
     given = [None if value == "" else value for value in values]
     if stated and all(isinstance(value, bool) for value in stated):
@@ -129,5 +129,5 @@ def _moment(value: date) -> datetime:
 
 
 def _text(value: Any) -> str:
-    """As it is written: 14, never 14.0."""
+    """Text of a value as it is written: 14, never 14.0."""
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

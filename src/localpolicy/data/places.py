@@ -1,16 +1,17 @@
-"""How much a place of a list is looked at: e_j of the model r(x, a, place j) = e_j · r(x, a), with e = 1 at the first.
+"""Position bias of a list's places: e_j of the model r(x, a, place j) = e_j · r(x, a), with e = 1 at the first.
 
-Better items stand higher, so that means by place tell worth and place together. What tells them apart is chance: lists
-are drawn without replacement, place by place, so the same items might have stood in another order. Of a list with item
-a at place i and b at place j, all else as it was, the order was one of two, and logged propensities say how likely
+Better items stand higher, so that means by place mix the reward of items with position bias. Chance separates them:
+lists are drawn without replacement, place by place, so the same items might have stood in another order. Of a list with
+item a at place i and b at place j, all else as it was, the order was one of two, and logged propensities give their
+odds
 
     P(a before b) / P(b before a) = Π_{i <= m < j} (R_m + μ_a - μ_b) / R_m,    R_m what is open after place m.
 
 Weighted by the probability of the order that was *not* drawn (overlap weights, Li et al. 2018: none exceeds 1), both
-orders count alike, and both places hold the same items: E[w r_i] / E[w r_j] = e_i / e_j exactly, whatever the items are
-worth. All pairs of places together give log e by least squares, with standard errors from every list's influence.
-Differences are believed as far as they exceed their errors (as `credibility` does for items): where attention does not
-fall, e is 1. Lists that were never drawn at random have no weight, and nothing is told.
+orders count equally, and both places hold the same items: E[w r_i] / E[w r_j] = e_i / e_j exactly, whatever the items'
+rewards are. All pairs of places together give log e by least squares, with standard errors from every list's influence.
+Differences are believed as far as they exceed their errors (as `credibility` does for items): if attention does not
+fall, e is 1. Lists that were never drawn at random have no weight, and nothing can be estimated.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ UNSURE = 0.5  # standard error of log e beyond which a place's attention is not 
 
 
 class Places(NamedTuple):
-    """Examination by place, [K] each."""
+    """Position bias: examination by list position relative to the first, [K] each."""
 
     examined: np.ndarray  # e, 1 at the first place; 1 everywhere where it cannot be told
     se: np.ndarray  # of log e, before differences were believed as far as they go
@@ -36,7 +37,7 @@ class Places(NamedTuple):
 
     @property
     def said(self) -> str | None:
-        """A warning, where one is due."""
+        """Warning if position bias cannot be estimated, else None."""
         if self.told:
             return None
         return (
@@ -46,13 +47,13 @@ class Places(NamedTuple):
         )
 
     def json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The examination as an entry of the manifest."""
         finite = [float(one) if np.isfinite(one) else None for one in self.se]
         return {"examined": self.examined.tolist(), "log_se": finite, "told": self.told}
 
 
 def examination(arrays: Mapping[str, np.ndarray]) -> Places | None:
-    """e of every place, from the flat arrays of a split (see `store`); None where no list has two places."""
+    """e of every place, from the flat arrays of a split (see `store`); None if no list has two places."""
     above = arrays.get("above")
     if above is None or not len(above) or int(above.max()) == 0:
         return None
@@ -79,7 +80,7 @@ def examination(arrays: Mapping[str, np.ndarray]) -> Places | None:
 
 
 def _lists(arrays: Mapping[str, np.ndarray], count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Propensities and rewards of lists that are logged whole, [L, K]; NaN beyond a list's end."""
+    """Propensities and rewards of completely logged lists, [L, K]; NaN beyond a list's end."""
     above = np.asarray(arrays["above"], dtype=np.int64)
     begins = np.flatnonzero(above == 0)
     length = np.diff(np.append(begins, len(above)))
@@ -109,14 +110,14 @@ class _Pairs:
         self.squares = np.zeros((len(self.pairs), 2))
 
     def add(self, propensity: np.ndarray, reward: np.ndarray) -> None:
-        """Take lists in."""
+        """Add lists to the sums."""
         for number, (i, j, weight) in enumerate(self._weights(propensity)):
             earned = weight[:, None] * np.nan_to_num(reward[:, [i, j]])
             self.sums[number] += earned.sum(0)
             self.squares[number] += (earned**2).sum(0)
 
     def _weights(self, propensity: np.ndarray) -> Iterator[tuple[int, int, np.ndarray]]:
-        """P(the other order | the pair) of every list: 0 where it has no place j, or where the order was not drawn."""
+        """P(the other order | the pair) of every list: 0 if it has no place j, or if the order was not drawn."""
         open_after = np.cumprod(1 - propensity, axis=1)  # R
         share = propensity * np.concatenate([np.ones((len(propensity), 1)), open_after[:, :-1]], axis=1)  # μ
         for i, j in self.pairs:
@@ -128,11 +129,11 @@ class _Pairs:
 
     @property
     def usable(self) -> np.ndarray:
-        """Pairs of which both places earned something."""
+        """Pairs with rewards at both places."""
         return np.asarray((self.sums > 0).all(1))
 
     def solve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Which places are reached, their log e (mean 0), and its derivative by every pair's log ratio: [K, pairs]."""
+        """Connected places, their log e (mean 0), and its derivative by every pair's log ratio: [K, pairs]."""
         usable = self.usable
         sums = np.where(usable[:, None], self.sums, 1.0)
         precision = np.where(usable, 1 / np.maximum((self.squares / sums**2).sum(1), 1e-12), 0.0)
@@ -145,7 +146,7 @@ class _Pairs:
         return reached, pull @ np.log(sums[:, 0] / sums[:, 1]), pull
 
     def influence(self, propensity: np.ndarray, reward: np.ndarray, pull: np.ndarray) -> np.ndarray:
-        """By how much each list moves log e: [L, K]."""
+        """Influence of each list on log e: [L, K]."""
         moved = np.zeros((len(propensity), self.count))
         for number, (i, j, weight) in enumerate(self._weights(propensity)):
             if self.usable[number]:

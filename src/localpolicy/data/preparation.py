@@ -1,4 +1,4 @@
-"""The steps of one preparation, from opened tables to the data set on disk."""
+"""Steps of one preparation, from opened tables to the data set on disk."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Preparation:
     def run(
         self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, keep_log: bool, force: bool
     ) -> Prepared:
-        """All steps, from files to the store."""
+        """Run all steps, from files to the store; return the data set."""
         engine, earlier, model = self.engine, self.earlier, self.model
         known: Mapping[str, Any] = {} if model is None else model.manifest
         before = []
@@ -204,7 +204,7 @@ class Preparation:
         return Prepared(out)
 
     def _refuse_long(self, events: int) -> None:
-        """Raise on a sequence that is too long to be held in memory."""
+        """Raise DataError for a sequence that is too long for the memory."""
         if events > LONGEST_SEQUENCE and (found := self.engine.rows(sql.too_long(LONGEST_SEQUENCE))):
             name, length = found[0]
             raise DataError(
@@ -214,7 +214,7 @@ class Preparation:
             )
 
     def _leave_out_old(self, config: PrepareConfig, fields: Sequence[str]) -> None:
-        """Keep what lies within the window of time; the log that is kept for later forgets the rest too."""
+        """Keep rows within the window of time; the log that is kept for later drops the others, too."""
         if "time" not in fields:
             raise ConfigError("since and days need times, and this log has none: map a timestamp.")
         last = int(self.engine.rows("SELECT MAX(time) FROM usable")[0][0])
@@ -228,7 +228,7 @@ class Preparation:
         log.info(f"since {_date(max(cuts))}: {after:,} of {before:,} rows")
 
     def _first_place(self) -> int:
-        """Where the places of lists are counted from: 0, or 1. Lists that are not whole are told."""
+        """Number of the first place of lists in the log, 0 or 1; warns of incomplete lists."""
         first = int(self.engine.rows(sql.FIRST_PLACE)[0][0] or 0)
         if first == 1:
             log.info("places are counted from 1: stored as counted from 0")
@@ -241,7 +241,7 @@ class Preparation:
         return first if first == 1 else 0
 
     def _item_table(self, *, integer: bool) -> ItemTable | None:
-        """What is known of items: the table that is given, over that of the data set before."""
+        """Item table: the given one, over that of the earlier data set; None without both."""
         before = self.earlier or self.model
         found = None if before is None else earlier_table(before.catalogue)
         if self.items is not None:
@@ -257,7 +257,7 @@ class Preparation:
         return found
 
     def _split_by_column(self, seed: int) -> list[Cut]:
-        """As the log's column says; where it knows no validation, a tenth of the training sequences."""
+        """Cuts by the log's column; if it names no validation, a tenth of the training sequences."""
         engine = self.engine
         if torn := engine.rows(sql.IN_TWO_SPLITS):
             raise DataError(
@@ -275,7 +275,7 @@ class Preparation:
         return cuts
 
     def _say_near_duplicates(self, reading: Reading) -> None:
-        """Ids that differ in spaces, capitals or a '.0' alone are kept apart, and told."""
+        """Warn of ids that differ in spaces, capitals or a '.0' alone: they are kept apart."""
         for what, table, kind in (("item", "items", reading.item_id), ("sequence", "sequences", reading.sequence_id)):
             if kind != "text":
                 continue
@@ -288,7 +288,7 @@ class Preparation:
 
 
 def _date(time: int) -> str:
-    """As people write it (UTC)."""
+    """Date of a time in milliseconds, as people write it (UTC)."""
     return str(np.datetime64(time, "ms"))
 
 
@@ -297,6 +297,6 @@ def _added(counts: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]
 
 
 def _known_items(earlier: Prepared | None, *, integer: bool) -> pa.Table:
-    """Items whose indices must stay."""
+    """Items of an earlier data set, whose indices must stay."""
     schema = pa.schema({"item_id": pa.int64() if integer else pa.string(), "index": pa.int32()})
     return schema.empty_table() if earlier is None else earlier.catalogue.select(["item_id", "index"]).cast(schema)

@@ -114,7 +114,7 @@ def _opened(data: Path | str | Prepared) -> Prepared:
 
 
 def _refuse_unknown(settings: Mapping[str, Any]) -> None:
-    """Raise on a keyword that neither `prepare` nor its settings have."""
+    """Raise ConfigError for a keyword that neither `prepare` nor its settings have."""
     parameters = inspect.signature(prepare).parameters.items()
     keywords = {name for name, parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     known = {*keywords, *PrepareConfig.model_fields}

@@ -1,4 +1,4 @@
-"""Leaks and data quality of a prepared data set, measured from its arrays, a chunk at a time."""
+"""Quality of a prepared data set: leaks and faults, measured from its arrays, a chunk at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Histogram = dict[str, int]  # "3-4" -> how many
 
 @dataclass(frozen=True)
 class Quality:
-    """Shares are of events unless their name says otherwise; None where a log has no times."""
+    """Measures of data quality. Shares are of events unless their name says otherwise; None if a log has no times."""
 
     events: int
     ties: int | None  # events at the very time of the one before, in the same sequence
@@ -42,7 +42,7 @@ class Quality:
     popularity: Histogram = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The measures as a JSON-serialisable dict."""
         return asdict(self)
 
 
@@ -93,7 +93,7 @@ def measure(data: Prepared) -> Quality:
 
 
 def duplicate_events(data: Prepared) -> int:
-    """Events at the very time of the one before, in the same sequence, with its item and event; 0 without times."""
+    """Number of events equal in time, item and event to the one before in the sequence; 0 without times."""
     count = 0
     for split in data.splits.values():
         if "time" not in split.arrays:
@@ -115,7 +115,7 @@ def _chunks(split: Split) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]:
 
 
 def _lists(data: Prepared) -> int:
-    """A list of several items has one that stands below the first."""
+    """Number of lists with several items: those with an item below the first."""
     splits = [data[name] for name in data.whole_splits if "above" in data[name].arrays]
     return sum(int((chunk["above"] == 1).sum()) for split in splits for _, chunk in _chunks(split))
 
@@ -127,13 +127,13 @@ def _silent_on_filters(data: Prepared) -> bool:
 
 
 def _count(data: Prepared, matches: Callable[[np.ndarray], np.ndarray]) -> int:
-    """Events whose filter's number matches."""
+    """Number of events whose filter's number matches."""
     splits = [split for split in data.splits.values() if "filter" in split.arrays]
     return sum(int(matches(chunk["filter"]).sum()) for split in splits for _, chunk in _chunks(split))
 
 
 def filter_notes(data: Prepared, split: str) -> list[str]:
-    """What must be said of importance weights on this split, where the log does not state its filters."""
+    """Warnings about importance weights on this split, if the log does not state its filters."""
     if _silent_on_filters(data):
         return [
             "the log does not say which items its filters left out (no column 'filter'), so importance weights take it "
@@ -161,7 +161,7 @@ def _top_share(counts: np.ndarray, share: float) -> float:
 
 
 def histogram(values: np.ndarray) -> Histogram:
-    """How many values lie in 1, 2, 3-4, 5-8, …"""
+    """Number of values in 1, 2, 3-4, 5-8, …"""
     bins = np.ceil(np.log2(values)).astype(np.int64)
     counts: Histogram = {}
     for power, count in enumerate(np.bincount(bins)):

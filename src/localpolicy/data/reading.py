@@ -1,7 +1,7 @@
-"""How a log is to be read: whether its ids are integers, its times seconds, and what it has at all.
+"""Types and columns of the whole log: whether ids are integers, the unit of times, and the columns it has.
 
-Decided once for the whole log, from its columns' types and its first rows; a later row that does not fit is a bad
-row, and is named.
+Decided once for the whole log, from its columns' types and its first rows; a later row that does not fit is a bad row,
+and is named.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ IdType = Literal["integer", "text"]
 
 
 def alias(table: SourceTable, column: str) -> str:
-    """The name a raw column has in SQL: c0, c1, …, so that no engine's quoting matters."""
+    """Name of a raw column in SQL: c0, c1, …, so that no engine's quoting matters."""
     return f"c{table.place(column)}"
 
 
 def text_of(value: str, kind: str) -> str:
-    """SQL of an id as a text. A whole number has one, be it stored as an integer or as a float: 14, never 14.0."""
+    """SQL of an id as a text. A whole number is written 14, never 14.0, whether stored as an integer or a float."""
     text = f"CAST({value} AS STRING)"
     if kind != "float":
         return text
@@ -78,7 +78,7 @@ def check_columns(table: SourceTable) -> None:
 
 
 def _likely_map(table: SourceTable, missing: Sequence[str]) -> str:
-    """Every column that must be mapped, at once, with the names that likely mean it."""
+    """Text of all columns that must still be mapped, with the names that likely mean them."""
     left = [name for name in table.names if name not in table.columns.values()]
     meant = columns_meant(left)
     if plain(meant.get("event", "")) in RATINGS and "reward" not in table.columns:
@@ -103,35 +103,35 @@ class Raw:
 
     @property
     def view(self) -> str:
-        """Its name in SQL."""
+        """Name of its view in SQL."""
         return f"raw_{self.number}"
 
     @property
     def where(self) -> str:
-        """The condition that makes a row an event, as SQL."""
+        """SQL of the condition that makes a row an event."""
         if not self.table.where:
             return "TRUE"
         names = {name: alias(self.table, name) for name in self.table.names if name.isidentifier()}
         return self.table.where.format(**names)
 
     def has(self, column: str) -> bool:
-        """Whether it has one of our columns."""
+        """Whether the table has one of our columns."""
         return column in self.table.columns or column in self.table.constants
 
     def type_of(self, column: str) -> str:
-        """The type of the raw column behind one of ours."""
+        """Type of the raw column behind one of ours."""
         if column not in self.table.columns:
             return "text"  # a constant; a column of the log may have no name at all
         return self.kind_of(self.table.columns[column])
 
     def kind_of(self, theirs: str) -> str:
-        """The type of a raw column."""
+        """Type of a raw column."""
         return "integer" if theirs == ROW else self.types.get(theirs, "text")  # joined columns are text
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What holds for the whole log, whichever of its tables a row comes from."""
+    """Types and columns that hold for the whole log, whichever of its tables a row comes from."""
 
     sequence_id: IdType
     item_id: IdType
@@ -148,7 +148,7 @@ class Reading:
 
     @classmethod
     def decide(cls, raws: Sequence[Raw], config: PrepareConfig) -> Reading:
-        """Decide from types and first values."""
+        """Decide the types from the columns' types and first values."""
         timed = {raw.has("timestamp") for raw in raws}
         if len(timed) > 1:
             raise DataError("some of these files have a timestamp column and some have none: prepare them apart.")
@@ -175,9 +175,9 @@ class Reading:
 
 
 def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
-    """Integers, unless a table says or shows otherwise. Text in Parquet was declared; in CSV all is text.
+    """Type of ids: integers, unless a table says or shows otherwise. Text in Parquet was declared; in CSV all is text.
 
-    So a log has the same ids however it is stored. Whole numbers of 8 bytes are integers, written 14 or 14.0 (which is
+    So a log has equal ids however it is stored. Whole numbers of 8 bytes are integers, written 14 or 14.0 (which is
     what pandas makes of integers with gaps); a column with any other text (007, 14.5, A7) is text throughout.
     """
     if config.ids == "text":
@@ -194,7 +194,7 @@ def _id_type(column: str, raws: Sequence[Raw], config: PrepareConfig) -> IdType:
 
 
 def _is_integer(text: str) -> bool:
-    """Whether a text is a whole number of 8 bytes, written as its integer is or with zeros behind a point."""
+    """Whether a text is a whole number of 8 bytes, written as an integer or with zeros behind a point."""
     integer = WHOLE.fullmatch(text)
     return integer is not None and str(int(integer[1])) == integer[1] and -(2**63) <= int(integer[1]) < 2**63
 

@@ -1,4 +1,4 @@
-"""Logs in buckets: their objects are fetched, and then read as files of this machine are, with the same settings.
+"""Logs in buckets: their objects are fetched, and then read like files of this machine, with the same settings.
 
     s3://shop/logs/day.csv        one object
     s3://shop/logs/               the logs of a folder
@@ -36,7 +36,7 @@ Remote = Object | LakeTable
 
 
 def remote(address: str) -> Remote | None:
-    """What an address stands for; None if it is a path of this machine. Raise ConfigError if it is malformed."""
+    """Object or lake table of an address; None for a path of this machine. Raise ConfigError if it is malformed."""
     lake, plus, place = address.partition("+")
     if plus and lake in LAKES:
         return LakeTable(lake, place)
@@ -52,7 +52,7 @@ def remote(address: str) -> Remote | None:
 
 
 def fetch(wanted: Object, scratch: Path) -> tuple[list[Path], dict[Path, Origin]]:
-    """Copy the objects into `scratch`; return the paths to read, and where each file came from.
+    """Copy the objects into `scratch`; return the paths to read, and the origin of each file.
 
     A folder's path is returned as one, so that its files are found as in a folder of this machine.
     """
@@ -83,7 +83,7 @@ def named_by_address(scratch: Path) -> Iterator[None]:
 
 
 def _found(store: Any, wanted: Object) -> tuple[list[Any], bool]:
-    """The objects, and whether a folder was named."""
+    """Objects of an address, and whether a folder was named."""
     from pyarrow import fs
 
     def listed(place: str) -> list[Any]:
@@ -114,7 +114,7 @@ def _found(store: Any, wanted: Object) -> tuple[list[Any], bool]:
 
 
 def _expression(pattern: str) -> str:
-    """The regular expression of a pattern: ** is any text, * and ? are any without a slash."""
+    """Regular expression of a pattern: ** is any text, * and ? are any without a slash."""
     parts = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
     return "".join(parts.get(part) or re.escape(part) for part in re.split(r"(\*\*|[*?])", pattern))
 
@@ -140,6 +140,6 @@ def _copy(store: Any, scheme: str, info: Any, root: Path) -> tuple[Path, Origin]
 
 
 def _version(metadata: Any) -> str:
-    """The version of an object if its bucket keeps versions, else its ETag."""
+    """Version of an object if its bucket keeps versions, else its ETag."""
     told = {(name if isinstance(name, str) else name.decode()): value.decode() for name, value in metadata.items()}
     return str(told.get("VersionId") or told.get("ETag", "")).strip('"')

@@ -41,7 +41,7 @@ SALES = (  # parts of an event's name
 
 
 class RewardKind(NamedTuple):
-    """What a log's rewards are, how that is known, and which events carry them."""
+    """Kind of a log's rewards, how it is known, and the events that carry them."""
 
     kind: Kind
     why: str
@@ -50,18 +50,18 @@ class RewardKind(NamedTuple):
 
     @property
     def sales(self) -> tuple[str, ...]:
-        """Of amounts: the events that bring any. Where none is called a sale, as in a till log, all are."""
+        """For amounts, the events with a sale: those named like one, or all if none is, as in a till log."""
         return sale_events(self.events)
 
 
 def sale_events(events: Iterable[str]) -> tuple[str, ...]:
-    """Those that are sales by their names; all of them where none is."""
+    """Events that are named like sales; all of them if none is."""
     events = tuple(events)
     return tuple(event for event in events if _named(event, SALES)) or events
 
 
 def reward_kind(data: Prepared) -> RewardKind | None:
-    """What the rewards of a log are; None where they say only which kind of action a row is."""
+    """Kind of a log's rewards; None if they only encode the kind of action."""
     ranges = {event: span for event, span in reward_ranges(data).items() if event != NO_ANSWER}
     varying = tuple(event for event, (low, high) in ranges.items() if low < high)
     rated = bool(ranges) and all(map(is_rating, ranges))
@@ -82,7 +82,7 @@ def reward_kind(data: Prepared) -> RewardKind | None:
 
 
 def reward_ranges(data: Prepared) -> dict[str, tuple[float, float]]:
-    """The smallest and the largest reward of each event that a policy chose, by training and validation."""
+    """Smallest and largest reward of each event that a policy chose, by training and validation."""
     ranges: dict[str, tuple[float, float]] = {}
     for split in KNOWN_SPLITS:
         event, reward = data[split].arrays["event"], data[split].arrays["reward"]
@@ -95,7 +95,7 @@ def reward_ranges(data: Prepared) -> dict[str, tuple[float, float]]:
 
 
 def _by_name(column: str) -> tuple[Kind, str] | None:
-    """What a column of this name holds."""
+    """Kind of reward that a column of this name holds, or None."""
     said = f"the column is called {column}"
     if plain(column) in OPINIONS:
         return "opinion", said
@@ -105,7 +105,7 @@ def _by_name(column: str) -> tuple[Kind, str] | None:
 
 
 def _by_events(ranges: Mapping[str, tuple[float, float]]) -> tuple[Kind, str] | None:
-    """Where sales alone earn anything, while other events earn nothing, it is what they brought."""
+    """ "amount" if only sales earn anything while other events earn nothing, else None."""
     earning = [event for event, span in ranges.items() if span != (0.0, 0.0)]
     sales = [event for event in earning if _named(event, SALES)]
     if sales and sales == earning and len(ranges) > len(earning):
@@ -114,7 +114,7 @@ def _by_events(ranges: Mapping[str, tuple[float, float]]) -> tuple[Kind, str] | 
 
 
 def _by_numbers(item: np.ndarray, reward: np.ndarray) -> tuple[Kind, str]:
-    """What the numbers look like, of rows that something came of."""
+    """Kind of reward by the distribution of the numbers, over rows with an answer."""
     values, counts = np.unique(reward, return_counts=True)
     steps = np.diff(values)
     in_steps = steps / steps.min(initial=np.inf)
@@ -130,7 +130,7 @@ def _by_numbers(item: np.ndarray, reward: np.ndarray) -> tuple[Kind, str]:
 
 
 def _share_of_items(item: np.ndarray, values: np.ndarray) -> float:
-    """Share of the variance that lies between items, of those with two rows or more; 0 where there are none."""
+    """Share of the variance that lies between items, of those with two rows or more; 0 if there are none."""
     _, index, counts = np.unique(item, return_inverse=True, return_counts=True)
     kept = counts[index] > 1
     if not kept.any() or not values[kept].var() > 0:
@@ -142,7 +142,7 @@ def _share_of_items(item: np.ndarray, values: np.ndarray) -> float:
 
 
 def _rows(data: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Items and rewards of rows that something came of, evenly spaced over the splits."""
+    """Items and rewards of answered rows, evenly spaced over the splits."""
     silent = [code for code, name in enumerate(data.events) if name in (CONTEXT, NO_ANSWER)]
     items, rewards = [], []
     for split in KNOWN_SPLITS:

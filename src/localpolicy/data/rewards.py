@@ -1,7 +1,7 @@
-"""Events to rewards: `purchase=1.0,click=0.2`, or thresholds for ratings: `>=4=1,>=3=0.5,*=0`.
+"""Rewards of events: `purchase=1.0,click=0.2`, or thresholds for ratings: `>=4=1,>=3=0.5,*=0`.
 
-A name beats a threshold, the highest threshold met beats the others, and `*` takes what is left. An event that
-nothing covers is an error: a silent zero would teach the policy that the event is worthless.
+A name beats a threshold, the highest threshold met beats the others, and `*` covers the rest. An event that nothing
+covers is an error: a silent zero would teach the policy that the event has no value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RATINGS = ">=4=1,>=3=0.5,*=0"  # the paper's: 1, 2 -> 0; 3 -> 0.5; 4, 5 -> 1
 
 @dataclass(frozen=True)
 class RewardMap:
-    """What each event is worth."""
+    """Map from events to rewards."""
 
     names: Mapping[str, float]
     thresholds: tuple[tuple[float, float], ...] = ()  # (at least, reward), highest first
@@ -27,7 +27,7 @@ class RewardMap:
 
     @classmethod
     def parse(cls, text: str) -> RewardMap:
-        """Read `name=reward` entries separated by commas."""
+        """Parse `name=reward` entries separated by commas."""
         names: dict[str, float] = {}
         thresholds: list[tuple[float, float]] = []
         otherwise = None
@@ -51,7 +51,7 @@ class RewardMap:
         return cls(names, tuple(sorted(thresholds, reverse=True)), otherwise)
 
     def of(self, event: str) -> float:
-        """The reward of one event."""
+        """Reward of one event."""
         if event in self.names:
             return self.names[event]
         rating = _rating(event)
@@ -74,13 +74,13 @@ class RewardMap:
 
 
 def event_name(raw: str) -> str:
-    """The name of an event as the log wrote it; ratings lose their idle zeros, so that 4, 4.0 and 4.00 are one."""
+    """Name of an event as the log wrote it; ratings lose trailing zeros, so that 4, 4.0 and 4.00 are one."""
     rating = _rating(raw)
     return raw if rating is None else f"{rating:g}"
 
 
 def pairs(text: str, *, what: str) -> dict[str, str]:
-    """Read `a=b,c=d`."""
+    """Parse `a=b,c=d` into a mapping."""
     values: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (part.strip() for part in entry.partition("="))
@@ -93,7 +93,7 @@ def pairs(text: str, *, what: str) -> dict[str, str]:
 
 
 def is_rating(event: str) -> bool:
-    """Whether an event is a rating (its name is a number): tables leave these out, there are too many."""
+    """Whether an event is a rating (its name is a number): tables leave these out, since there are too many."""
     return _rating(event) is not None
 
 

@@ -1,4 +1,4 @@
-"""Log files on disk: which there are, their format, and whether their content fits their names."""
+"""Log files on disk: their search, their formats, and whether their content fits their names."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BadLines:
-    """Lines that a reader could not make rows of: the first, with file and line number, and how many there are."""
+    """Lines that a reader could not make rows of: the first, with file and line number, and their number."""
 
     first: str
     count: int
 
 
 class Origin(NamedTuple):
-    """Where a file was fetched from, and what it was there."""
+    """Place and version that a file was fetched from."""
 
     address: str
     version: str  # of the object or table, as its store tells it
@@ -60,7 +60,7 @@ class Origin(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceTable:
-    """Files of one layout, and how their columns read as events."""
+    """Files of one layout, and the map of their columns to events."""
 
     files: tuple[Path, ...]
     format: Literal["csv", "parquet"]
@@ -81,7 +81,7 @@ class SourceTable:
         return self.originals or self.files
 
     def place(self, name: str) -> int:
-        """Where a column stands, from 0; the first of several of one name."""
+        """Index of a column, from 0; the first of several of one name."""
         return self._places[name]
 
     @cached_property
@@ -89,11 +89,11 @@ class SourceTable:
         return {name: number for number, name in reversed(list(enumerate(self.names)))}
 
     def parts(self, theirs: str) -> tuple[str, ...]:
-        """The raw columns behind a name: 'a+b' joins two, unless the files have a column of that very name."""
+        """Raw columns behind a name: 'a+b' joins two, unless the files have a column of that name."""
         return (theirs,) if theirs in self._places else tuple(theirs.split("+"))
 
     def shown(self, file: Path | None = None) -> str:
-        """What messages call it, or one of its files."""
+        """Name of the table, or of one of its files, in messages."""
         file = file or self.files[0]
         if len(self.originals) == len(self.files):
             file = self.originals[self.files.index(file)]
@@ -101,7 +101,7 @@ class SourceTable:
 
 
 def files_under(paths: Sequence[Path | str]) -> list[Path]:
-    """The log files at `paths`; a folder stands for the files in it, or for its events.* where it has one."""
+    """Log files at `paths`; a folder stands for the files in it, or for its events.* if it has one."""
     if not paths:
         raise DataError("no log given: name a file or a folder.")
     logs: list[Path] = []
@@ -126,7 +126,7 @@ def files_under(paths: Sequence[Path | str]) -> list[Path]:
 
 
 def _logs_inside(folder: Path) -> list[Path]:
-    """The log files in a folder and in those below it. What a link leaves out is told."""
+    """Log files in a folder and in those below it; logs a warning for files behind a link."""
     inside = [file for file in sorted(folder.rglob("*")) if is_log(file.relative_to(folder))]
     for file in inside:
         if file.is_symlink() and not file.exists():
@@ -152,13 +152,13 @@ def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
 
 
 def is_log(path: Path) -> bool:
-    """Whether a file in a folder is read as a log, by its path in there."""
+    """Whether a file in a folder is read as a log, by its path in the folder."""
     hidden = any(part.startswith(("_", ".")) for part in path.parts)
     return not hidden and path.name.endswith((".parquet", *TEXT_SUFFIXES, *JSON_LINES))
 
 
 def file_format(path: Path) -> Literal["csv", "parquet"]:
-    """What the file is, from its first bytes; a `DataError` where its name says otherwise."""
+    """Format of a file, from its first bytes; DataError if its name says otherwise."""
     refuse_odd_name(path)
     with path.open("rb") as file:
         start = file.read(65536)
@@ -182,7 +182,7 @@ def file_format(path: Path) -> Literal["csv", "parquet"]:
 
 
 def parquet_schema(path: Path) -> pa.Schema:
-    """The columns of a Parquet file."""
+    """Schema of a Parquet file."""
     try:
         return pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
@@ -212,7 +212,7 @@ def first_line(path: Path) -> str:
 
 
 def other_line_end(path: Path) -> tuple[int, str, str] | None:
-    """The first line that ends otherwise than the first: its number, how it ends, and how the first does."""
+    """Number and ending of the first line that ends differently from the first, and the first's ending; else None."""
     first, number, rest = "", 1, b""
     with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
         while block := file.read(LONGEST_LINE):
@@ -227,7 +227,7 @@ def other_line_end(path: Path) -> tuple[int, str, str] | None:
 
 
 def bounded_lines(file: TextIO) -> Iterator[str]:
-    """The lines of a text; of one that is too long, only its beginning."""
+    """Lines of a text; of one that is too long, only its beginning."""
     while line := file.readline(LONGEST_LINE):
         yield line
         while not line.endswith("\n") and (line := file.readline(LONGEST_LINE)):
@@ -235,7 +235,7 @@ def bounded_lines(file: TextIO) -> Iterator[str]:
 
 
 def check_text(path: Path) -> None:
-    """Raise where DuckDB may be silent: it passes over a last line without end, and early versions over cut gzip."""
+    """Raise DataError for text that DuckDB may cut silently: a last line without end, or cut gzip."""
     try:
         with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
             while len(block := file.read(4 * LONGEST_LINE)) == 4 * LONGEST_LINE:
@@ -246,12 +246,12 @@ def check_text(path: Path) -> None:
 
 
 def delimiter_of(line: str) -> str:
-    """The separator that occurs most often in a line; the longer one wins where both do."""
+    """Separator that occurs most often in a line; the longer one of two that tie."""
     return max(DELIMITERS, key=lambda mark: line.count(mark) * len(mark))
 
 
 def split_line(line: str, delimiter: str) -> tuple[str, ...]:
-    """The fields of one line."""
+    """Fields of one line."""
     if len(delimiter) > 1:
         return tuple(line.split(delimiter))
     return tuple(next(csv.reader([line], delimiter=delimiter)))

@@ -1,4 +1,4 @@
-"""One split of a prepared data set: flat arrays with offsets; and all splits as one table in the log's own ids."""
+"""Split of a prepared data set: flat arrays with offsets; and all splits as one table in the log's own ids."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class Split:
-    """One split: `offsets` [S+1] and flat arrays [E]."""
+    """Sequences of one split: `offsets` [S+1] and flat arrays [E]."""
 
     name: str
     offsets: np.ndarray
@@ -23,7 +23,7 @@ class Split:
         return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> dict[str, np.ndarray]:
-        """The arrays of one sequence."""
+        """Arrays of one sequence."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sequence {index} of {len(self)} in split '{self.name}'")
         index %= len(self)
@@ -35,7 +35,7 @@ class Split:
 
     @cached_property
     def histories(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each history begins, with the end of the last, [H + 1]; and whose it is, [H]."""
+        """First row of each history, with the end of the last, [H + 1]; and its sequence, [H]."""
         sequence = np.arange(len(self))
         if "anew" not in self.arrays:
             return np.asarray(self.offsets), sequence
@@ -44,11 +44,11 @@ class Split:
 
     @property
     def events(self) -> int:
-        """How many events the split holds."""
+        """Number of events in the split."""
         return int(self.offsets[-1])
 
     def chunks(self, events: int = 1 << 20) -> Iterator[tuple[int, int]]:
-        """Ranges of whole sequences, of about so many events each."""
+        """Ranges of whole sequences with about `events` events each."""
         first = 0
         while first < len(self):
             reach = self.offsets[first] + events
@@ -67,7 +67,7 @@ def events_table(
     splits: Mapping[str, Split], items: pa.ChunkedArray, events: Sequence[str], policies: Sequence[str], *,
     ids: Callable[[str], pa.Array] | None,
 ) -> pa.Table:  # fmt: skip
-    """split, sequence_id, item_id, event, reward, and timestamp, propensity, policy where the log has them.
+    """Table with split, sequence_id, item_id, event, reward, and timestamp, propensity, policy if the log has them.
 
     `ids` gives the sequence ids of a split; without it sequences are numbered over all splits.
     """

@@ -25,7 +25,7 @@ Cut = str | int  # a prefix of an md5, or milliseconds
 
 
 def fitting(engine: Engine, config: PrepareConfig, *, given: Collection[str]) -> PrepareConfig:
-    """A recipe's numbers of held-out sequences suit the original data; a smaller log gets a tenth each instead."""
+    """The config with a tenth of a small log for each held-out split, if a recipe's numbers do not fit it."""
     if config.test < 1 or {"validation", "test"} & {*given}:
         return config
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])
@@ -39,7 +39,7 @@ def fitting(engine: Engine, config: PrepareConfig, *, given: Collection[str]) ->
 
 
 def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None = None) -> list[Cut]:
-    """Where validation begins and where test begins, on the key of `sequence_keys`."""
+    """Keys (of `sequence_keys`) at which validation and test begin."""
     if config.split == "random" and known is not None:
         return known
     if config.split_times:
@@ -57,7 +57,7 @@ def cut_points(engine: Engine, config: PrepareConfig, *, known: list[Cut] | None
 
 
 def split_sizes(engine: Engine, config: PrepareConfig) -> list[int]:
-    """The number of sequences of each split; raises where one has too few."""
+    """Number of sequences in each split; DataError if one has too few."""
     counts = {int(split): int(count) for split, count in engine.rows(SPLIT_SIZES)}
     sizes = [counts.get(number, 0) for number in range(len(SPLITS))]
     for name, size in zip(SPLITS, sizes, strict=True):
@@ -74,12 +74,12 @@ def split_sizes(engine: Engine, config: PrepareConfig) -> list[int]:
 
 
 def literals(cuts: list[Cut]) -> list[str]:
-    """The cut points as SQL."""
+    """Cut points as SQL literals."""
     return [f"'{cut}'" if isinstance(cut, str) else f"CAST({cut} AS BIGINT)" for cut in cuts]
 
 
 def share_key(share: float) -> str:
-    """The md5 below which this share of all sequences lies."""
+    """md5 below which this share of all sequences lies."""
     return f"{min(int(share * 2**32), 2**32 - 1):08x}"
 
 
@@ -88,7 +88,7 @@ def _key_at(engine: Engine, rank: int) -> Any:
 
 
 def milliseconds_of(text: str, setting: str) -> int:
-    """An ISO time of a setting, in milliseconds since 1970; without an offset it is UTC."""
+    """ISO time of a setting, in milliseconds since 1970; without an offset it is UTC."""
     try:
         instant = datetime.fromisoformat(text)
     except ValueError:

@@ -1,6 +1,6 @@
 """The one SQL text of `prepare`, in the subset that DuckDB and Spark share.
 
-Kept in mind throughout: engines hash differently (so md5, compared as text); NULL order differs (so it is said);
+Differences between engines: hashes differ (so md5, compared as text); NULL order differs (so it is stated);
 sums of integers change type (so outputs are cast); LEFT SEMI JOIN is Spark's alone (so SEMI JOIN).
 Tables, in the order they come to be:
 
@@ -37,12 +37,12 @@ EVENTS_PER_PART, MOST_PARTS = 1 << 23, 4  # of the last sort
 
 
 def order(fields: Sequence[str], *, impressions: bool) -> str:
-    """The order of events within a sequence, total up to rows that are equal throughout.
+    """ORDER BY of events within a sequence, total up to rows that are equal throughout.
 
-    Ties in time are broken by what an event is worth, then at random (`with_lots`): a view precedes the purchase it
-    led to, whatever the two are called. Where the event is the answer to the item (a rating, or what came of an
-    impression) it comes last: else the order would tell the answer, and on logs that know only the day it would tell
-    most of them. A list stays together, in its own order.
+    Ties in time are broken by the event's reward, then at random (`with_lots`): a view precedes the purchase it led to,
+    whatever the two are called. If the event is the answer to the item (a rating, or the response to an impression) it
+    comes last: else the order would reveal the answer, and on logs that know only the day it would reveal most of them.
+    A list stays together, in its own order.
     """
     if "position" in fields:
         return "position"
@@ -59,10 +59,10 @@ PRIME, MIXED = 2**31 - 1, {"sequence_id": 48_271, "item_id": 69_621, "time": 16_
 
 
 def with_lots(source: str, *, integers: bool, worth: Sequence[int]) -> str:
-    """Every row with a lot that depends on its sequence, item and time alone, and looks random; and its event's worth.
+    """Rows with a pseudo-random tie-breaker, a hash of sequence, item and time, and with the rank of their event.
 
     An order by item would be the same for everybody, and one without the time the same in every basket of a person:
-    models learn it, and held-out figures praise them for it. Whole numbers are mixed by a square modulo a prime, which
+    models learn it, and held-out metrics reward them for it. Whole numbers are mixed by a square modulo a prime, which
     takes a tenth of the time of an md5; no product exceeds 64 bits. `worth` ranks the events, by code.
     """
     lot = "SUBSTR(md5(CONCAT(" + ", ' ', ".join(MIXED) + ")), 1, 8)"
@@ -75,7 +75,7 @@ def with_lots(source: str, *, integers: bool, worth: Sequence[int]) -> str:
 
 
 def _reversed(order: str) -> str:
-    """The same order from its end."""
+    """The order from its end."""
     return ", ".join(f"{part} DESC" for part in order.split(", "))
 
 
@@ -83,7 +83,7 @@ ROWS = "SELECT event, COUNT(*) FROM loaded GROUP BY event"
 
 
 def recent(earliest: int, *, contexts: bool) -> str:
-    """Usable rows from this time on (ms); a history goes on or goes, whole: what is left is read in its context."""
+    """Usable rows from this time on (ms); a history is kept or dropped whole, since rows are read in its context."""
     if not contexts:
         return f"SELECT * FROM loaded WHERE event IS NOT NULL AND time >= {earliest}"
     live = f"SELECT DISTINCT sequence_id, context_id FROM loaded WHERE event IS NOT NULL AND time >= {earliest}"
@@ -93,7 +93,7 @@ def recent(earliest: int, *, contexts: bool) -> str:
 
 
 def without_exact_duplicates(source: str, *, fields: Sequence[str], order: str) -> str:
-    """Of rows equal in sequence, time, item and event (and of one place of one list), the first."""
+    """First row of each group equal in sequence, time, item and event (and in place of one list)."""
     place = ", request, place" if "request" in fields else ""
     return f"""SELECT {", ".join(fields)} FROM (SELECT *, row_number() OVER (
     PARTITION BY sequence_id, time, item_id, event{place} ORDER BY {order}) AS copy
@@ -101,7 +101,7 @@ FROM {source}) numbered WHERE copy = 1"""
 
 
 def without_consecutive_duplicates(source: str, *, fields: Sequence[str], order: str) -> str:
-    """Without rows whose item and event are those of the row before in the sequence."""
+    """Rows whose item and event differ from those of the row before in the sequence."""
     before = f"OVER (PARTITION BY sequence_id ORDER BY {order})"
     return f"""SELECT {", ".join(fields)} FROM (
     SELECT *, LAG(item_id) {before} AS item_before, LAG(event) {before} AS event_before FROM {source}
@@ -109,10 +109,10 @@ def without_consecutive_duplicates(source: str, *, fields: Sequence[str], order:
 
 
 def sessions(source: str, *, fields: Sequence[str], gap_ms: int) -> str:
-    """Sequences cut where more than the gap passes between two events.
+    """Sequences cut at gaps of more than `gap_ms` between two events.
 
-    A part is named id#<its first time>: a name that stays when more of the log arrives. Of events at one time, the
-    one that begins a part must be counted first, or the others would be left in the part before.
+    A part is named id#<its first time>: a name that stays when more of the log arrives. Of events at one time, the one
+    that begins a part must be counted first, or the others would be left in the part before.
     """
     name = "CONCAT(sequence_id, '#', CAST(MIN(time) OVER (PARTITION BY sequence_id, session) AS STRING))"
     return f"""SELECT {name} AS sequence_id, {", ".join(field for field in fields if field != "sequence_id")}
@@ -137,20 +137,20 @@ FROM {source} GROUP BY item_id"""
 
 
 def only(source: str, keep: Mapping[str, str]) -> str:
-    """The rows of `source` whose columns are in the tables `keep` names for them."""
+    """Rows of `source` whose columns are in the tables that `keep` names for them."""
     joins = " ".join(f"SEMI JOIN {table} {table} ON e.{column} = {table}.{column}" for column, table in keep.items())
     return f"SELECT e.* FROM {source} e {joins}"
 
 
 def most_recent(source: str, count: int, *, fields: Sequence[str], order: str) -> str:
-    """The last `count` events of each sequence."""
+    """Last `count` events of each sequence."""
     return f"""SELECT {", ".join(fields)} FROM (SELECT *, row_number() OVER (
     PARTITION BY sequence_id ORDER BY {_reversed(order)}) AS from_end FROM {source}) numbered
 WHERE from_end <= {count}"""
 
 
 def items(first: int) -> str:
-    """The items of `numbered`, by how often they occur in the sequences from number `first` on; then those `listed`."""
+    """Items of `numbered`, by their counts in the sequences from number `first` on; then those `listed`."""
     return f"""SELECT item_id, CAST(row_number() OVER (
     ORDER BY known_index NULLS LAST, count DESC, item_id) - 1 AS INT) AS index, count
 FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
@@ -162,7 +162,7 @@ FROM (SELECT COALESCE(k.item_id, c.item_id) AS item_id, k.index AS known_index,
 
 
 def keys_at_random(source: str, *, seed: int) -> str:
-    """Each of the distinct sequences in `source` with an md5 of seed and id."""
+    """Distinct sequences in `source`, each with an md5 of seed and id."""
     return f"SELECT sequence_id, md5(CONCAT('{seed}:', CAST(sequence_id AS STRING))) AS split_key FROM {source}"
 
 
@@ -172,7 +172,7 @@ IN_TWO_SPLITS = "SELECT sequence_id FROM kept GROUP BY sequence_id HAVING MIN(sp
 
 
 def keys_with_validation(least: str, *, seed: int) -> str:
-    """The same where a column knows train and test alone: sequences of train whose md5 is at least this validate."""
+    """Keys if a column has train and test alone: sequences of train with an md5 of at least `least` validate."""
     key = f"md5(CONCAT('{seed}:', CAST(sequence_id AS STRING)))"
     validates = f"split_key = 0 AND {key} >= '{least}'"
     return f"""SELECT sequence_id, CASE WHEN {validates} THEN CAST(1 AS BIGINT) ELSE split_key END AS split_key
@@ -180,7 +180,7 @@ FROM ({KEYS_BY_COLUMN}) k"""
 
 
 def near_duplicates(table: str, column: str) -> str:
-    """Ids of a table that are another one's but for spaces, capitals and 7.0 for 7: how many, and two of them."""
+    """Number of ids that equal another but for spaces, capitals and 7.0 for 7, and two of them."""
     word = f"REGEXP_REPLACE(LOWER(TRIM({column})), '[.]0+$', '')"
     same = f"SELECT {word} AS word, MIN({column}) AS one, MAX({column}) AS other FROM {table} GROUP BY 1"
     return f"SELECT COUNT(*), MIN(one), MIN(other) FROM ({same} HAVING COUNT(DISTINCT {column}) > 1) d"
@@ -190,7 +190,7 @@ KEYS_BY_TIME = "SELECT sequence_id, MAX(time) AS split_key FROM kept GROUP BY se
 
 
 def sequences(cuts: Sequence[str]) -> str:
-    """Each sequence with its split (0, 1, 2) and its number in the order of split, then id."""
+    """Sequences with their split (0, 1, 2) and their number in the order of split, then id."""
     validation, test = cuts
     return f"""SELECT sequence_id, split, CAST(row_number() OVER (ORDER BY split, sequence_id) - 1 AS BIGINT) AS number
 FROM (SELECT sequence_id, CASE WHEN split_key < {validation} THEN 0 WHEN split_key < {test} THEN 1 ELSE 2 END AS split
@@ -208,7 +208,7 @@ TOO_SHORT = "SELECT COUNT(*) FROM sequence_keys WHERE split_key < 3"
 
 
 def from_end(source: str, *, order: str) -> str:
-    """Every event with its place from the end of its sequence, the last being 1."""
+    """Events with their place from the end of their sequence, the last being 1."""
     return f"""(SELECT *, row_number() OVER (PARTITION BY sequence_id ORDER BY {_reversed(order)}) AS from_end
 FROM {source} a)"""
 
@@ -220,7 +220,7 @@ FIRST_PLACE = "SELECT MIN(place) FROM usable WHERE request <> '' AND place >= 0"
 
 
 def lists(first: int) -> str:
-    """How many lists there are, and how many lack a place from the first on, or have one twice."""
+    """Number of lists, and of those that lack a place from the first on, or have one twice."""
     each = "SELECT MIN(place) AS least, MAX(place) AS most, COUNT(*) AS shown, COUNT(DISTINCT place) AS places"
     broken = f"least <> {first} OR most <> {first} + shown - 1 OR places <> shown"
     return f"""SELECT COUNT(*), CAST(COALESCE(SUM(CASE WHEN {broken} THEN 1 ELSE 0 END), 0) AS BIGINT)
@@ -228,10 +228,10 @@ FROM ({each} FROM usable WHERE request <> '' AND place >= 0 GROUP BY sequence_id
 
 
 def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool = False, first_place: int = 0) -> str:
-    """The kept events, each with its sequence's number: a join of two large tables, made once.
+    """Kept events, each with its sequence's number: a join of two large tables, made once.
 
-    What replaces ids that may be long texts is as narrow as can be. `last`: each event once for every split it is in.
-    Places are stored as counted from 0.
+    Numbers that replace ids are as narrow as possible, since ids may be long texts. `last`: each event once for every
+    split it is in. Places are stored as counted from 0.
     """
     number = f"CAST(s.number AS {'INT' if sequences < 2**31 else 'BIGINT'})"
     shifted = {"place": f"CAST(e.place - {first_place} AS SMALLINT) AS place"} if first_place else {}
@@ -244,14 +244,14 @@ def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool =
 def parts(sequences: int, events: int) -> list[tuple[int, int]]:
     """Ranges of sequence numbers to sort one after another: sorts that fit into memory cost less than one that spills.
 
-    Few, since each reads all of `numbered`; what they do not bring into memory spills as before.
+    Few, since each reads all of `numbered`; rows that do not fit into memory spill as before.
     """
     count = max(1, min(MOST_PARTS, -(-events // EVENTS_PER_PART)))
     return list(pairwise(sequences * number // count for number in range(count + 1)))
 
 
 def final(first: int, stop: int, *, fields: Sequence[str], order: str) -> str:
-    """Every event of sequences `first` to `stop`, in the order it is stored."""
+    """Events of sequences `first` to `stop`, in the order they are stored."""
     values = {name: f"e.{name}" for name in STORED} | {
         "filter": f"CASE WHEN e.filter = '' THEN {NO_FILTER} ELSE COALESCE(f.number, {UNKNOWN_FILTER}) END"
     }
@@ -279,14 +279,14 @@ WHERE number >= {first} AND number < {stop} ORDER BY number"""
 
 
 def sequence_ids(*, integer: bool) -> str:
-    """The ids of all sequences, in order, as wide as they are stored."""
+    """Ids of all sequences, in order, as wide as they are stored."""
     return (
         f"SELECT CAST(sequence_id AS {'BIGINT' if integer else 'STRING'}) AS sequence_id FROM sequences ORDER BY number"
     )
 
 
 def too_long(most: int) -> str:
-    """The id and the length of a sequence with more events."""
+    """Id and length of a sequence with more than `most` events."""
     return f"""SELECT s.sequence_id, n.events FROM sequences s
 JOIN (SELECT sequence, COUNT(*) AS events FROM numbered GROUP BY sequence) n ON s.number = n.sequence
 WHERE n.events > {most} ORDER BY n.events DESC, s.number LIMIT 1"""

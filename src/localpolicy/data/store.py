@@ -78,7 +78,7 @@ LOG = "log.parquet"  # no result depends on it, so the data set's digest leaves 
 
 
 def whole_splits(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The splits that hold every event once; with split=last the test split repeats what the others hold."""
+    """Splits that hold every event once; with split=last the test split repeats the events of the others."""
     return SPLITS[2:] if settings.get("split") == "last" else SPLITS
 
 
@@ -96,11 +96,11 @@ class Prepared:
         self.splits = {name: self._open(name) for name in SPLITS}
 
     def __reduce__(self) -> tuple[type[Prepared], tuple[Path]]:
-        """For another process, which maps the same files."""
+        """State for another process, which maps the same files."""
         return Prepared, (self.path,)
 
     def _open(self, split: str) -> Split:
-        """Map the arrays; their headers and lengths must fit the manifest."""
+        """Map the arrays of a split; DataError if their headers and lengths do not fit the manifest."""
         folder = self.path / split
         offsets = open_array(folder / "offsets.npy", np.int64)
         names = [Path(name).stem for name in self.manifest["files"] if name.startswith(f"{split}/")]
@@ -136,7 +136,7 @@ class Prepared:
         )
 
     def _repr_html_(self) -> str:
-        """For notebooks: sequences and events of each split."""
+        """HTML for notebooks: sequences and events of each split."""
         splits = {**self.manifest["splits"], "all": self.manifest["counts"]}
         head = "".join(f"<th>{escape(name)}</th>" for name in ("split", "sequences", *self.events))
         rows = "".join(
@@ -149,23 +149,23 @@ class Prepared:
         return f"<table><caption>{caption}</caption><tr>{head}</tr>{rows}</table>"
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number about it: the manifest, without its list of files."""
+        """Numbers of the data set: the manifest, without its list of files."""
         return {"path": str(self.path), **{key: value for key, value in self.manifest.items() if key != "files"}}
 
     def to_arrow(self) -> pa.Table:
-        """Its events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …"""
+        """Events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …"""
         ids = self.sequence_ids if self.has_sequence_ids else None
         return events_table(
             self.splits, self.catalogue.column("item_id"), self.events, self.manifest.get("policies", []), ids=ids
         )
 
     def to_frame(self) -> Any:
-        """`to_arrow` as a pandas DataFrame, or as a Polars one where pandas is not installed."""
+        """`to_arrow` as a pandas DataFrame, or as a Polars one if pandas is not installed."""
         return to_frame(self.to_arrow())
 
     @property
     def n_items(self) -> int:
-        """V, the size of the catalogue."""
+        """Number of items in the catalogue, V."""
         return int(self.manifest["counts"]["items"])
 
     @property
@@ -175,50 +175,50 @@ class Prepared:
 
     @property
     def kind(self) -> str:
-        """'interactions' (what users did) or 'impressions' (what was shown, with what came of it)."""
+        """'interactions' (users' actions) or 'impressions' (shown items, with their responses)."""
         return str(self.manifest["kind"])
 
     @property
     def digest(self) -> str:
-        """One digest for the whole content."""
+        """Digest of the whole content."""
         return str(self.manifest["digest"])
 
     @property
     def digests(self) -> set[str]:
-        """Its digest, and those it had before persons were erased from it."""
+        """The present digest, and those from before persons were erased."""
         return {self.digest, *(str(erasure["before"]) for erasure in self.manifest.get("erasures", ()))}
 
     @cached_property
     def catalogue(self) -> pa.Table:
-        """index, item_id, count."""
+        """Item table of the catalogue: index, item_id, count."""
         return self._table("items.parquet")
 
     @cached_property
     def known_items(self) -> np.ndarray:
-        """Whether the training split shows an item: [V]."""
+        """Mask of the items that the training split shows: [V]."""
         return np.bincount(self["train"].arrays["item"], minlength=self.n_items) > 0
 
     @property
     def sparse(self) -> bool:
-        """Whether it is an interaction log whose training split says little of most items."""
+        """Whether this is an interaction log whose training split has few events for most items."""
         return self.kind == "interactions" and self["train"].events < SPARSE * self.n_items
 
     @property
     def one_reward(self) -> bool:
-        """Whether a list has one reward, which belongs to no place: it lies on the list's last row."""
+        """Whether a list has one reward, which belongs to no place: it is stored at the list's last row."""
         return bool(self.manifest["settings"].get("list_reward", "places") != "places")
 
     @cached_property
     def places(self) -> Places | None:
-        """How much each place of a list is looked at, by the training split.
+        """Examination of each place of a list, by the training split.
 
-        None where no list has two places, or where the reward is the whole list's.
+        None if no list has two places, or if the reward is the whole list's.
         """
         return None if self.one_reward else examination(self["train"].arrays)
 
     @cached_property
     def filters(self) -> StoredFilters | None:
-        """What the numbers in the `filter` arrays refer to; None where the log names no filters."""
+        """Filters that the numbers in the `filter` arrays refer to; None if the log names no filters."""
         return open_filters(self.path) if f"{FILTERS}/offsets.npy" in self.manifest["files"] else None
 
     @property
@@ -228,11 +228,11 @@ class Prepared:
 
     @property
     def whole_splits(self) -> tuple[str, ...]:
-        """The splits that together hold every event once."""
+        """Splits that together hold every event once."""
         return whole_splits(self.manifest["settings"])
 
     def held_out_events(self, split: str) -> dict[str, int]:
-        """How many events of each name a held-out split is judged at."""
+        """Number of events of each name at which a held-out split is judged."""
         if not self.holds_out_last:
             return dict(self.manifest["splits"][split]["events"])
         ends = self[split].arrays["event"][self[split].offsets[1:] - 1]
@@ -244,7 +244,7 @@ class Prepared:
         return f"{SPLITS[0]}/sequences.parquet" in self.manifest["files"]
 
     def sequence_ids(self, split: str) -> pa.Array:
-        """The id of each sequence of a split, as the log wrote it."""
+        """Ids of a split's sequences, as the log wrote them."""
         path = self[split].name + "/sequences.parquet"
         if not self.has_sequence_ids:
             raise DataError(f"{self.path} was written without sequence ids. Prepare it again.")
@@ -271,7 +271,7 @@ class Prepared:
 
 
 def verify(folder: Path | str) -> dict[str, int]:
-    """Raise unless every file of the data set in `folder` is as it was written; return how much was read."""
+    """Raise DataError unless every file of the data set in `folder` is unchanged; return how much was read."""
     data = Prepared(folder)
     data.verify()
     files = data.manifest["files"]
@@ -279,6 +279,6 @@ def verify(folder: Path | str) -> dict[str, int]:
 
 
 def digest_of(files: Mapping[str, Mapping[str, Any]]) -> str:
-    """One digest over all files that results depend on, by name and content."""
+    """Digest over all files that results depend on, by name and content."""
     content = "".join(f"{name}:{file['sha256']};" for name, file in files.items() if name != LOG)
     return hashlib.sha256(content.encode()).hexdigest()

@@ -20,7 +20,7 @@ from localpolicy.runtime.folders import whole_folder
 
 
 class SplitWriter:
-    """Appends sequences to one split; counts events as they pass."""
+    """Writer that appends sequences to one split, and counts events as they pass."""
 
     def __init__(self, folder: Path, columns: tuple[str, ...], events: list[str]) -> None:
         folder.mkdir()
@@ -57,14 +57,14 @@ class SplitWriter:
 
 
 class StoreWriter:
-    """What `writing` hands out: a `SplitWriter` per split, and the catalogue."""
+    """Writer of a data set: a `SplitWriter` per split, and the catalogue."""
 
     def __init__(self, folder: Path, columns: tuple[str, ...], events: list[str]) -> None:
         self.folder = folder
         self.splits = {name: SplitWriter(folder / name, columns, events) for name in SPLITS}
 
     def write_items(self, item_id: Any, count: np.ndarray, items: ItemTable | None = None) -> None:
-        """The catalogue: row i describes item index i, with what the item table knows of it."""
+        """Write the catalogue: row i describes item index i, with the item table's columns."""
         table = pa.table({"index": np.arange(len(count), dtype=np.int32), "item_id": item_id, "count": count})
         pq.write_table(beside(table, items), self.folder / "items.parquet")
 
@@ -81,7 +81,7 @@ def writing(
     extra: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> Iterator[StoreWriter]:
-    """Write a prepared data set; it appears under `path` when the block ends well.
+    """Context manager: write a prepared data set, which appears under `path` if the block succeeds.
 
     `optional` names the optional arrays it has; `extra` adds entries to the manifest.
     """

@@ -1,4 +1,4 @@
-"""From an ordered stream of events to the store: sequences are cut whole, whatever the batches' borders."""
+"""From an ordered stream of events to the store: sequences are kept whole across the batches' borders."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def write_events(
 ) -> None:
     """Write events sorted by their sequence's number; a sequence that a batch breaks off waits for the next.
 
-    `rewards` are those of the event codes, where the log does not state its own. Where a list has one reward, it is
-    written on the list's last row.
+    `rewards` are those of the event codes, if the log does not state its own. If a list has one reward, it is written
+    to the list's last row.
     """
     reward_of = np.array(rewards, dtype=np.float32)
     waiting: pa.Table | None = None
@@ -55,7 +55,7 @@ def _append(
     reward_of: np.ndarray,
     list_reward: str,
 ) -> None:
-    """Hand whole sequences to their splits."""
+    """Append whole sequences to their splits."""
     numbers = rows.column("sequence").to_numpy()[starts]
     bounds = np.append(starts, rows.num_rows)
     borders = np.searchsorted(numbers, np.cumsum([0, *sizes]))
@@ -77,7 +77,7 @@ def _append(
 
 
 def _above(part: pa.Table) -> np.ndarray:
-    """How many rows before each are of the same list of the same sequence; lists lie together, after their history."""
+    """Number of rows before each in the same list of the same sequence; lists lie together, after their history."""
     request, sequence = part.column("request").combine_chunks(), part.column("sequence").to_numpy()
     same = pc.equal(request[1:], request[:-1]).to_numpy(zero_copy_only=False)
     named = pc.not_equal(request[1:], "").to_numpy(zero_copy_only=False)
@@ -88,7 +88,7 @@ def _above(part: pa.Table) -> np.ndarray:
 
 
 def _on_last_row(reward: np.ndarray, above: np.ndarray, part: pa.Table, list_reward: str) -> np.ndarray:
-    """One reward per list, on its last row: what depends on all places is weighted by all of them."""
+    """Rewards with one per list, on its last row: terms that depend on all places are weighted by all of them."""
     begins = np.flatnonzero(above == 0)
     ends = np.append(begins[1:], len(above)) - 1
     if list_reward == "repeated":
@@ -110,7 +110,7 @@ def _on_last_row(reward: np.ndarray, above: np.ndarray, part: pa.Table, list_rew
 
 
 def _anew(part: pa.Table) -> np.ndarray:
-    """Where a history begins that does not continue the row before."""
+    """Mask of the rows that begin a new history."""
     context, sequence = part.column("context_id").combine_chunks(), part.column("sequence").to_numpy()
     other = pc.not_equal(context[1:], context[:-1]).to_numpy(zero_copy_only=False)
     named = pc.not_equal(context[1:], "").to_numpy(zero_copy_only=False)

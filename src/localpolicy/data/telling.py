@@ -1,10 +1,10 @@
-"""Which columns of the item table tell anything: a test before training, so that useless ones cost nothing.
+"""Informative columns of the item table, found by a permutation test before training, so that others cost nothing.
 
-A column is believed where items that are taken one after another in the training split are more alike in it than they
-would be if its values were dealt out anew among the items. What is compared is Σ over pairs of ⟨x_a, x_b⟩, x being the
-column's features, rare values counting more, scaled to unit length. It also rises where often taken items are alike,
-that is, where the column tells how often. On a log with rewards a second figure is ‖Σ_a u_a x_a‖², u_a being what item
-a earned beyond the mean. Either figure must exceed that of all DEALS deals, and their mean by SURE of their standard
+A column is used if items that are taken one after another in the training split are more similar in it than they would
+be if its values were permuted among the items. The statistic is Σ over pairs of ⟨x_a, x_b⟩, x being the column's
+features, rare values counting more, scaled to unit length. It also rises if often taken items are similar, that is, if
+the column predicts popularity. On a log with rewards a second statistic is ‖Σ_a u_a x_a‖², u_a being what item a earned
+beyond the mean. Either statistic must exceed that of all DEALS permutations, and their mean by SURE of their standard
 deviations: of useless columns at most one in a hundred gets in, and one that does is still subject to weight decay.
 """
 
@@ -23,7 +23,7 @@ MOST_PAIRS = 200_000
 
 
 class Told(NamedTuple):
-    """How far beyond chance a column tells, in standard deviations of the deals."""
+    """Deviations of a column's statistics from chance, in standard deviations of the permutations."""
 
     column: str
     pairs: float
@@ -32,7 +32,7 @@ class Told(NamedTuple):
 
 
 def told(data: Prepared) -> list[Told]:
-    """Of every column that can be learnt from."""
+    """Permutation test of every learnable item column: does it predict co-occurrence or reward?"""
     known = data.known_items
     names = learnt_columns(data.catalogue)
     if not names or known.sum() < 2:
@@ -68,7 +68,7 @@ def _told(name: str, x: sparse.csr_matrix, first: np.ndarray, second: np.ndarray
 
 
 def _unit(encoded: Encoded) -> sparse.csr_matrix:
-    """One row an item, of unit length; a value counts by its rarity."""
+    """Feature vectors of the items, scaled to unit length; a value counts by its rarity."""
     n = len(encoded.offsets) - 1
     if encoded.dense.shape[1]:
         rows = sparse.csr_matrix(encoded.dense)
@@ -81,7 +81,7 @@ def _unit(encoded: Encoded) -> sparse.csr_matrix:
 
 
 def _pairs(data: Prepared) -> tuple[np.ndarray, np.ndarray]:
-    """Items taken one after another; of an impression log those that were answered. At most MOST_PAIRS of them."""
+    """Pairs of items taken one after another, in an impression log of answered ones. At most MOST_PAIRS of them."""
     split = data["train"]
     item, sequence = np.asarray(split.arrays["item"]), np.repeat(np.arange(len(split)), np.diff(split.offsets))
     counts = np.ones(len(item), bool)
@@ -97,7 +97,7 @@ def _pairs(data: Prepared) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _earned(data: Prepared) -> np.ndarray:
-    """What each item earned in the training split beyond the mean reward: [V]."""
+    """Reward of each item in the training split beyond the mean reward: [V]."""
     item, reward = (np.asarray(data["train"].arrays[name]) for name in ("item", "reward"))
     total = np.bincount(item, reward, minlength=data.n_items)
     return np.asarray(total - np.bincount(item, minlength=data.n_items) * reward.mean(dtype=np.float64))

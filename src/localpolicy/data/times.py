@@ -1,12 +1,12 @@
-"""How times are read: one notation for each column, one unit for all that are numbers, decided from the first rows.
+"""Reading of times: one notation for each column, one unit for all that are numbers, decided from the first rows.
 
 Numbers are seconds, milliseconds, microseconds or nanoseconds since 1970. Texts are YYYY-MM-DD, perhaps with HH:MM,
 seconds and parts of them; either none states a UTC offset (then all are UTC), or all do (Z, UTC, +02:00, +0200, +02),
-each its own. Dates with the year last (31.12.2024, 12/31/2024 11:59 PM) are UTC too. Whether their day or their month
-comes first is told by a number above 12 anywhere in the column; 05.06.2024 begins with the day; of 05/06/2024 it is
-asked (--dayfirst, --monthfirst). A later row of another notation or unit is a bad row, and is named: read by this rule
-it would land in another year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ in
-what a cast does.
+each its own. Dates with the year last (31.12.2024, 12/31/2024 11:59 PM) are UTC too. A number above 12 anywhere in the
+column decides whether their day or their month comes first; 05.06.2024 begins with the day; for 05/06/2024 the user
+must say (--dayfirst, --monthfirst). A later row of another notation or unit is a bad row, and is named: read by this
+rule it would land in another year, or hours off. The SQL cuts offsets off itself: engines, and versions of one, differ
+in what a cast does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def as_number(value: Any) -> float | None:
 
 
 def notation(sample: Sequence[Any]) -> Notation | Literal["year last"]:
-    """How most of the first values are written: one bad row decides nothing."""
+    """Notation of most of the first values: one bad row decides nothing."""
     if 2 * sum(as_number(value) is not None for value in sample) >= len(sample):
         return "number"
     texts = [value for value in sample if isinstance(value, str)]
@@ -66,9 +66,9 @@ def written(
     *,
     asked: Notation | None = None,
 ) -> Notation:
-    """The same, with days told from months by all rows of `column` of the `view` that `rows` can query, or as `asked`.
+    """Notation of a column, with the order of day and month decided by all its rows, or as `asked`.
 
-    What no row tells is asked for.
+    `rows` queries the `view`. If no row decides, an error asks the user.
     """
     first_rows = notation(sample)
     if first_rows != "year last":
@@ -88,7 +88,7 @@ def written(
 
 
 def unit_of(samples: Iterable[Any]) -> tuple[str, bool]:
-    """The unit of times that are numbers, by the median of the first, and whether they are times of a calendar.
+    """Unit of times that are numbers, by the median of the first, and whether they are times of a calendar.
 
     Small ones count from a beginning of their own, and are taken for seconds. Dates written as one number are refused.
     """
@@ -119,7 +119,7 @@ def _is_date(number: float) -> bool:
 
 
 def milliseconds(value: str, *, written: Notation, unit: str, is_text: bool) -> str:
-    """SQL for the milliseconds since 1970 of a raw value that is no timestamp yet; NULL where it reads otherwise.
+    """SQL for the milliseconds since 1970 of a raw value that is no timestamp yet; NULL if it has another notation.
 
     `unix_millis` is Spark's name, which the DuckDB adapter defines too.
     """

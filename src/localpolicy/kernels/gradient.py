@@ -152,7 +152,7 @@ def taken_gradient(
     hidden, weight, _ = operands(rows)
     n, width = hidden.shape
     if torch.are_deterministic_algorithms_enabled():
-        # Atomic sums have no order; torch's own have one when asked.
+        # Atomic sums have no order; torch's own have one in deterministic mode.
         own = upstream if here is None else upstream * here
         if for_weight is not None:
             for_weight.index_add_(0, items, own[:, None] * hidden.float())

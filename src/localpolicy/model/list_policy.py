@@ -64,7 +64,7 @@ class ListPolicy:
     background: float  # ε, the probability of unlisted items
     key: np.ndarray  # [L] sequence * (longest + 1) + after of each list
     longest: int
-    bounds: np.ndarray  # [L + 1] where each list's items lie
+    bounds: np.ndarray  # [L + 1] offsets of each list's items
     item: np.ndarray  # [E] items of all lists
     weight: np.ndarray  # [E] their probabilities, each list's summing to 1 at most
     order: str  # column that ordered them

@@ -58,7 +58,7 @@ def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None,
     grows = config.train.warm_start is not None and config.objective.reads().logging == "head" and not resumed
     groups = {group: getattr(config, group) for group in ("data", "model", "train")}
     reasons: dict[str, str] = {}
-    for group, name in RULES:  # in their order: some rest on those before
+    for group, name in RULES:  # in this order: some depend on those before
         if (group, name) not in asked:
             continue
         if known.get(group, {}).get(name, AUTO) != AUTO and (resumed or (group, name) in SHAPE):

@@ -48,9 +48,9 @@ class TrainConfig(Settings):
     )  # fmt: skip
     select: str = Field(
         "auto", description="validation figure that picks the epoch, such as purchase.nDCG@20 + 0.2*click.nDCG@20; "
-        "auto: logp for mle (on sparse interaction logs that of a mixture with popularity, and 3*all.nDCG@20 beside "
-        "it); else value_low (the lower bound of the policy's value) where the log has propensities, and the "
-        "reward-weighted sum of nDCG@20 per event elsewhere (AR@1 where rewards are not per event)"
+        "auto: logp for mle (on sparse interaction logs that of a mixture with popularity, plus "
+        "3*all.nDCG@20); else value_low (the lower bound of the policy's value) if the log has propensities, and the "
+        "reward-weighted sum of nDCG@20 per event otherwise (AR@1 if rewards are not per event)"
     )  # fmt: skip
     calibrate: bool | None = Field(
         None, description="mle alone: fit the temperature of the logits to the held-out likelihood before weights "
@@ -62,20 +62,22 @@ class TrainConfig(Settings):
         "whose bound holds for any log size"
     )  # fmt: skip
     validate_every: int | None = Field(
-        None, ge=1, description="steps between validations, beside those at epoch ends; each is a record of its own"
+        None,
+        ge=1,
+        description="steps between validations, in addition to those at epoch ends; each is a record of its own",
     )
     patience: OrAuto[int | None] = Field(
-        AUTO, ge=1, description="stop after so many validations without a better one (one per epoch, unless "
+        AUTO, ge=1, description="validations without a better one before training stops (one per epoch, unless "
         "validate_every adds more); null trains all epochs, as the paper's presets do; auto: 1500 steps, from 3 to 12 "
         "epochs; 12 on sparse interaction logs"
     )  # fmt: skip
     minutes: float | None = Field(
-        None, gt=0, description="stop once so many minutes have passed, as if out of patience: after a validation, in "
-        "the midst of an epoch if need be. How far it comes depends on the machine"
+        None, gt=0, description="time limit in minutes, after which training stops as if out of patience: after a "
+        "validation, within an epoch if need be. The number of steps depends on the machine"
     )  # fmt: skip
     min_history: int = Field(1, ge=0, description="actions that must come before a position for it to be evaluated")
     checkpoint_every: int | None = Field(
-        None, ge=1, description="steps between checkpoints, beside those at epoch ends"
+        None, ge=1, description="steps between checkpoints, in addition to those at epoch ends"
     )
     checkpoint_seconds: float | None = Field(
         None, ge=0, description="least seconds between checkpoints at epoch ends (default: 0 on a CPU; 30 on a GPU, "
@@ -85,8 +87,8 @@ class TrainConfig(Settings):
         "auto", description="backend of the catalogue statistics; auto: fused kernels on CUDA, else chunked"
     )
     sampled: int | None = Field(
-        None, ge=2, description="on a CPU, sum over so many items at each training step, drawn by their counts and "
-        "weighed by 1/chance; whatever is measured sums over all items (default: train over all, too)"
+        None, ge=2, description="number of items that a training step on a CPU sums over, drawn by their counts and "
+        "weighed by 1/chance; measurements sum over all items (default: training does, too)"
     )  # fmt: skip
     capture: bool = Field(
         True, description="on CUDA, replay a step as one captured graph; where that cannot be, steps run one by one "

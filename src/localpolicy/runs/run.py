@@ -24,7 +24,7 @@ from localpolicy.runs.folder import LIKELIEST, RunFolder
 from localpolicy.runtime.files import read_json, read_yaml
 
 # The figure that every run is also kept by, so that two runs always have one in common; on a sparse log it has ranking
-# beside it (see `training.selection.imitation`).
+# added (see `training.selection.imitation`).
 LIKELIHOOD = "logp"
 PLAIN = "plain_logp"  # where the likelihood is that of a mixture with popularity, that of the policy alone
 IMITATION = f"{LIKELIHOOD} + 3*all.nDCG@20"

@@ -9,18 +9,18 @@ from torch import Tensor
 
 from localpolicy.runtime.graph_branch import GraphBranch
 
-LARGE = 1 << 15  # numbers in a table that is worth a launch of its own
+LARGE = 1 << 15  # numbers in a table that gets a launch of its own
 
 
 class TableAdamW(torch.optim.AdamW):
-    """Torch's AdamW, for captured steps: the same state and, up to rounding, the same numbers.
+    """Torch's AdamW for captured steps: equal state and, up to rounding, equal numbers.
 
     Small parameters are updated together by torch's fused kernel, large ones one by one by ours.
     """
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step, without a look at the host."""
+        """Take one step, without waiting for the host."""
         assert closure is None, "a captured step has no closure"
         for group in self.param_groups:
             moving = [parameter for parameter in group["params"] if parameter.grad is not None]

@@ -1,7 +1,7 @@
-"""The running average of the weights, which is validated and kept (Polyak and Juditsky 1992).
+"""Running average of the weights, which is validated and kept (Polyak and Juditsky 1992).
 
 θ̄_t = d_t θ̄_{t-1} + (1 - d_t) θ_t, d_t = min(d, t / (t + 9)) after t steps of a parameter: a run of few steps is not
-held at its start. It lies in the optimiser's state, so that checkpoints hold it and a captured step updates it.
+held at its start. It is stored in the optimiser's state, so that checkpoints hold it and a captured step updates it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RISE = 9  # steps over which the average begins to be one
 
 
 def keep_average(optimiser: torch.optim.Optimizer, share: float) -> None:
-    """Update the average after every step; with 0 there is none."""
+    """Update the average after every step; do nothing with a share of 0."""
     if share:
         optimiser.register_step_post_hook(lambda stepped, *_: _update(stepped, share))
 
@@ -40,7 +40,7 @@ def _update(optimiser: torch.optim.Optimizer, share: float) -> None:
 
 @contextmanager
 def averaged(optimiser: torch.optim.Optimizer) -> Iterator[None]:
-    """Within the block the parameters are their averages, where there are any; each stays where it lies."""
+    """Context manager: the parameters have the values of their averages, if there are any, in the same memory."""
     pairs = [(each.detach(), state[KEY]) for each, state in optimiser.state.items() if KEY in state]
     _swap(pairs)
     try:

@@ -31,7 +31,7 @@ MOST = 64  # graphs kept; a size that comes after them runs one by one
 
 
 def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Ranks) -> str | None:
-    """Why the steps of this run cannot be captured; None where they can."""
+    """Reason why the steps of this run cannot be captured, or None if they can."""
     if not config.train.device.startswith("cuda"):
         return "graphs are captured on CUDA devices alone"
     if not config.train.capture:
@@ -52,15 +52,15 @@ def refusal(config: Config, reader: NetworkReader, windows: Windows, ranks: Rank
 
 
 class Kind(NamedTuple):
-    """What must be equal for a graph to be replayed."""
+    """Key of a graph: properties that must be equal for it to be replayed."""
 
     bucket: BatchShape
     coin: bool
-    phase: int  # of the objective
+    phase: int  # phase of the objective
 
 
 class CapturedSteps:
-    """Runs steps, and captures those that come again. After a capture that failed, all steps run one by one."""
+    """Runner of steps that captures repeated ones. After a failed capture all steps run one by one."""
 
     def __init__(self, one_step: Step, windows: Windows, config: Config) -> None:
         self.one_step, self.config = one_step, config
@@ -71,10 +71,10 @@ class CapturedSteps:
         self.stream = torch.cuda.Stream(windows.device) if self.sequences.is_cuda else None
         self.seen: set[Kind] = set()
         self.graphs: dict[Kind, torch.cuda.CUDAGraph] = {}
-        self.refused: str | None = None  # why nothing more is captured
+        self.refused: str | None = None  # reason why nothing more is captured
 
     def step(self, batch: Planned, number: int, coin: bool) -> None:
-        """One optimiser step, entered into the log. The generator was seeded before."""
+        """Run one optimiser step and enter it into the log; the generator must be seeded before."""
         kind = Kind(batch.bucket, coin, self.config.objective.phase(number))
         self.sequences.copy_(batch.sequences)
         if kind in self.seen and kind not in self.graphs and self.refused is None and len(self.graphs) < MOST:
@@ -113,7 +113,7 @@ class CapturedSteps:
         here.wait_stream(self.stream)
 
     def _run(self, kind: Kind, number: int) -> None:
-        """The step itself, of a batch that is filled up to its bucket: only the device knows how much of it counts."""
+        """Run the step on a batch that is filled up to its bucket: only the device knows how much of it counts."""
         with tf32_products():
             batch = self.planner.cut(self.sequences, kind.bucket)
             assert batch.counted is not None
@@ -123,7 +123,7 @@ class CapturedSteps:
 
 @contextmanager
 def _captured_into(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None, pool: Any) -> Iterator[None]:
-    """Within the block work becomes the graph. Unlike `torch.cuda.graph` it does not wait for the device.
+    """Context manager: capture the block's work into the graph, without waiting for the device as torch does.
 
     The scratch memory of matrix products belongs to this graph alone: that of the stream is forgotten before and after,
     since another run that is captured on this stream may be replayed at the same time.
@@ -146,7 +146,7 @@ def _captured_into(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream | None
 
 @contextmanager
 def _streams_may_differ() -> Iterator[None]:
-    """Within the block torch does not warn of gradients that arrive from a branch of the graph: it waits for them."""
+    """Context manager: no warning from torch about gradients that arrive from a branch of the graph."""
     torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
     try:
         yield
@@ -155,7 +155,7 @@ def _streams_may_differ() -> Iterator[None]:
 
 
 def _restart_generator(device: torch.device) -> None:
-    """Give the device's generator a new state with its seed: in the old one a failed capture never ends."""
+    """Give the device's generator a new state with its seed, since a failed capture never ends in the old one."""
     index = torch.cuda.current_device() if device.index is None else device.index
     generator = torch.cuda.default_generators[index]
     seed = generator.initial_seed()

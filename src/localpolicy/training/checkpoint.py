@@ -1,4 +1,4 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped, whole or absent, without pickle.
+"""Checkpoints: the whole state of a run, so that it resumes as if never stopped; whole or absent, without pickle.
 
 A step's randomness (dropout, coins, negatives) is seeded by (seed, step) alone, and the order of the data by (seed,
 epoch); so a checkpoint holds weights, optimiser moments and counters, and no generator state. Each one is a pair
@@ -27,22 +27,22 @@ FORMAT = Format(1, "start again with --force")
 KEEP = 2  # the newest, and one before it should the newest be damaged
 
 
-HOW = COMPUTED_BY | {"epochs"}  # a run goes on under others, and for longer
+HOW = COMPUTED_BY | {"epochs"}  # settings that may differ when a run resumes
 
 
 def lasting(config: Config) -> dict[str, Any]:
-    """The settings that must not change between a checkpoint and the run that resumes from it."""
+    """Settings that must not change between a checkpoint and the run that resumes from it."""
     return config.model_dump(exclude={"train": HOW, "auto": True})
 
 
 class Progress(NamedTuple):
-    """How far a run has come."""
+    """Progress of a run: steps, epochs, its log, and its best validations so far."""
 
     step: int = 0  # optimiser steps in all
     epoch: int = 0  # epochs finished
     batch: int = 0  # batches done of the current epoch
-    log: dict[str, Any] | None = None  # of the current epoch
-    metric_lines: int = 0  # of metrics.jsonl
+    log: dict[str, Any] | None = None  # log of the current epoch
+    metric_lines: int = 0  # lines of metrics.jsonl
     best: float | None = None
     best_epoch: int | None = None
     best_step: int | None = None
@@ -53,11 +53,11 @@ class Progress(NamedTuple):
     began: dict[str, Any] | None = None  # the older run whose weights it started from
 
     def due(self, every: int | None) -> bool:
-        """Whether its step is a multiple of `every`."""
+        """Whether the step is a multiple of `every`."""
         return every is not None and self.step % every == 0
 
     def judged(self, value: float, logp: float | None, *, epoch: int) -> Progress:
-        """After a validation: the best by the rule (`value`) and by held-out likelihood so far, the first of equals."""
+        """Progress after a validation: the best by the rule (`value`) and by held-out likelihood, first of equals."""
         better = self.best is None or value > self.best
         done = self._replace(metric_lines=self.metric_lines + 1, stale=0 if better else self.stale + 1)
         if better:
@@ -68,13 +68,13 @@ class Progress(NamedTuple):
 
 
 class Checkpoints:
-    """The checkpoints of one run."""
+    """Checkpoints of one run, in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def _names(self) -> list[Path]:
-        """The whole ones, oldest first."""
+        """Complete checkpoints, oldest first."""
         return sorted(self.folder.glob("step-*.json"), key=lambda path: int(path.stem.split("-")[1]))
 
     def save(
@@ -86,7 +86,7 @@ class Checkpoints:
         *,
         ranks: Ranks = ALONE,
     ) -> None:
-        """Write one, then drop those that are too old. All ranks call; the leader writes."""
+        """Write a checkpoint, then remove those that are too old. All ranks call; the leader writes."""
         if not ranks.leads and network.shard is None:
             return
         tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
@@ -117,9 +117,9 @@ class Checkpoints:
         *,
         older: bool = False,
     ) -> Progress | None:
-        """Put the newest checkpoint into network and optimiser; None where there is none.
+        """Load the newest checkpoint into network and optimiser and return its progress; None without a checkpoint.
 
-        `older` takes the one before it, for when the newest is damaged. `facts` must be those it was saved with.
+        `older` takes the one before it, for a damaged newest one. `facts` must equal those it was saved with.
         """
         names = self._names()
         if older:
@@ -149,7 +149,7 @@ class Checkpoints:
         return Progress(**about["progress"])
 
     def clear(self) -> None:
-        """Remove all: the run is finished."""
+        """Remove all checkpoints of a finished run."""
         for path in self.folder.glob("step-*"):
             path.unlink()
         if self.folder.exists():
@@ -157,6 +157,6 @@ class Checkpoints:
 
 
 def _split(network: Network) -> set[str]:
-    """The tensors of a checkpoint whose rows are split over ranks."""
+    """Names of a checkpoint's tensors whose rows are split over ranks."""
     prefixes = ("network", *(f"optimiser.{moment}" for moment in ("exp_avg", "exp_avg_sq", AVERAGE)))
     return {f"{prefix}.{name}" for prefix in prefixes for name in network.split}

@@ -1,4 +1,4 @@
-"""What is checked before an hour is spent: does the data have what the objective needs?"""
+"""Checks before training: settings, features, rewards and propensities that the objective needs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from localpolicy.runs.config import Config
 from localpolicy.training.numerics import check_numerics
 from localpolicy.training.tensorboard import require_tensorboard
 
-BLOCK = 1 << 22  # events looked at together
+BLOCK = 1 << 22  # events in one block
 
 
 def check_settings(config: Config, folder: Path) -> None:
-    """Raise where the resolved settings cannot be met here; before anything is replaced."""
+    """Raise ConfigError if the resolved settings cannot be met here; before anything is replaced."""
     others = {"train.warm_start": config.train.warm_start, "objective.logging": config.objective.reads().logging}
     for key, other in others.items():
         if other is not None and Path(other).resolve() == folder.resolve():
@@ -33,7 +33,7 @@ def check_settings(config: Config, folder: Path) -> None:
 
 
 def check_features(data: Prepared, config: Config) -> None:
-    """Raise where features are asked for that the item table does not have, or that rows cannot be made of."""
+    """Raise ConfigError for features that the item table lacks, or that cannot be encoded."""
     columns = learnt_columns(data.catalogue)
     for name in config.model.features:
         if name not in columns:
@@ -48,7 +48,7 @@ def check_features(data: Prepared, config: Config) -> None:
 
 
 def check_history(data: Prepared, config: Config) -> None:
-    """Raise where no position of the validation split has the history that evaluation asks for."""
+    """Raise an error if no position of the validation split has the history that evaluation needs."""
     wanted, lengths = config.train.min_history, np.diff(data["validation"].offsets)
     if len(lengths) and int(lengths.max()) <= wanted:
         raise DataError(
@@ -59,7 +59,7 @@ def check_history(data: Prepared, config: Config) -> None:
 
 
 def check_estimator(data: Prepared, config: Config) -> None:
-    """Raise where the log or the catalogue's layout cannot serve the estimator that would choose."""
+    """Raise an error if the log or the catalogue's layout does not support the estimator that would choose."""
     by = by_name(config.train.estimator, CHOOSING, key="train.estimator")
     if by.reward_model and config.train.shard_catalogue:
         raise ConfigError(f"train.estimator: {by.name} reads whole rows, and --shard-catalogue splits them; use snips.")
@@ -73,7 +73,7 @@ def check_estimator(data: Prepared, config: Config) -> None:
 
 
 def check_data(data: Prepared, objective: Objective) -> None:
-    """Raise unless rewards and propensities are what the objective needs."""
+    """Raise an error unless rewards and propensities are as the objective needs them."""
     name, train = objective.name, data["train"]
     for split in ("train", "validation"):
         if not len(data[split]):
@@ -110,9 +110,9 @@ def check_data(data: Prepared, objective: Objective) -> None:
 
 
 def holds_meetings(data: Prepared, config: WindowConfig) -> bool:
-    """Whether first meetings earned different amounts in both halves of the validation split.
+    """Whether first meetings earned different rewards in both halves of the validation split.
 
-    They do, unless the last action alone is held out or read: nothing comes of it any more.
+    They do, unless only the last action is held out or read: no reward can follow it.
     """
     held_out = Windows(data, "validation", config).of_first_meetings()
     for half in range(2):
@@ -123,7 +123,7 @@ def holds_meetings(data: Prepared, config: WindowConfig) -> bool:
 
 
 def _check_propensities(data: Prepared, name: str, *, all_of_them: bool) -> None:
-    """In (0, 1], and unless an objective can do without some of them, none missing."""
+    """Raise DataError for a propensity outside (0, 1], or a missing one that the objective needs."""
     train = data["train"]
     if "propensity" not in train.arrays:
         raise DataError(

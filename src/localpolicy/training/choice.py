@@ -1,4 +1,4 @@
-"""How far an improved policy moves from μ̂: how much its critics count (their slope), and β.
+"""Choice of the critics' slope and of β: how far an improved policy moves from μ̂.
 
 Both are found on validation sequences that chose no epoch. The slope (see `training.critic_quality`) comes first; at 0
 the policy stays at μ̂. β is given, or chosen:
@@ -7,17 +7,17 @@ the policy stays at μ̂. β is given, or chosen:
   advantage's spread, of those within the divergence budget and with an effective sample of a tenth; of these those that
   the gate can judge, if there are any: whose effective sample on the test rows would be large enough. The bounds hold
   for all candidates at once (δ/K each), sequences being the independent unit.
-  What is bounded is the value of one deviation from μ, of a whole list where the log has lists; `train.estimator` says
-  how it is estimated (see `measure.value`). Where the critic looks ahead (γ > 0) it is the gain in the return of one
-  deviation over that of μ̂, paired, doubly robust (see `measure.returns`): asked for the next reward alone, the best
-  way there looks like a loss.
-- on impression logs without propensities: the same with μ̂'s probabilities in their place, which is a guess.
-- on interaction logs, where no action was passed over: never so. β is the spread itself.
+  The bounded value is that of one deviation from μ, or of a whole list if the log has lists; `train.estimator` names
+  its estimator (see `measure.value`). If the critic looks ahead (γ > 0) it is the gain in the return of one
+  deviation over that of μ̂, paired, doubly robust (see `measure.returns`): by the next reward alone, the best way there
+  looks like a loss.
+- on impression logs without propensities: likewise, with μ̂'s probabilities in their place, which is a guess.
+- on interaction logs, where no action was passed over: not from values. β is the spread itself.
 
-A divergence budget is a ceiling, never a target: β is raised until it is met, not lowered until it is used up.
-β is a multiple of the spread of Â *before* calibration, so that it means the same at any scale of rewards; the spread
-of s Â would undo the calibration. s is at most 1: a critic that says too little is not multiplied up, since nothing but
-its own spread says how far β should go.
+A divergence budget is a ceiling, never a target: β is raised until it is met, not lowered until it is used up. β is a
+multiple of the spread of Â *before* calibration, so that it means the same at any scale of rewards; the spread of s Â
+would undo the calibration. s is at most 1: a critic whose predictions vary too little is not multiplied up, since
+nothing but its own spread says how far β should go.
 """
 
 from __future__ import annotations
@@ -50,44 +50,44 @@ from localpolicy.training.held_out import HeldOut, read_held_out
 from localpolicy.training.validation import batch_size, reward_model, reward_scale
 
 MULTIPLES = (4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25)  # of the advantage's spread
-USUAL = 1.0  # the multiple where nothing can choose
+USUAL = 1.0  # the multiple if values cannot choose
 ENOUGH = 120.0  # effective decisions on the test rows: a fifth more than the least that the gate asks for
 STEPS = 30  # halvings in search of a β within the budget
 
 
 class BetaCandidate(NamedTuple):
-    """A β that was considered, with its value, lower bound and distance from μ̂."""
+    """A considered β, with its value, lower bound and distance from μ̂."""
 
     beta: float | None  # None: μ̂ itself
-    value: float  # of one deviation from μ; where the critic looks ahead, the gain in its return over that of μ̂
+    value: float  # value of one deviation from μ; if the critic looks ahead, the gain in return over μ̂
     low: float  # its lower bound, for all candidates at once
     effective: float  # effective sample, as a share of the decisions
     js: float
 
     def json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The candidate as an entry of the manifest."""
         return self._asdict()
 
 
 class Choice(NamedTuple):
-    """The slope and β of a policy, and why."""
+    """Slope and β of a policy, and the reasons."""
 
     beta: float
     slope: float  # 0: the policy is μ̂
     calibration: Calibration | None  # None: nothing was to be calibrated
     by: str
     candidates: tuple[BetaCandidate, ...] = ()
-    said: str | None = None  # what a user should know
+    said: str | None = None  # note for the user
 
     def figures(self) -> dict[str, float]:
-        """Beside the validation's other figures."""
+        """Metrics that are recorded with those of the validation."""
         if self.calibration is None:
             return {}
         named = {"slope": self.calibration.slope, "slope_low": self.calibration.low, "r2_within": self.calibration.r2}
         return {name: value for name, value in named.items() if math.isfinite(value)}
 
     def json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The choice as an entry of the manifest."""
         return {
             "beta": self.beta,
             "slope": self.slope,
@@ -108,7 +108,7 @@ def choose(
     ranks: Ranks,
     again: bool = False,
 ) -> Choice:
-    """The slope and β of a policy, on sequences that chose no epoch. All ranks ask together, and agree.
+    """Choose the slope and β of a policy, on sequences that chose no epoch. All ranks call, and agree.
 
     `again`: the log is an improved policy's own, so that this step follows an earlier one.
     """
@@ -145,7 +145,7 @@ def choose(
 
 
 def _best(candidates: Sequence[BetaCandidate], *, most: float, judged: int) -> BetaCandidate:
-    """The largest lower bound among what is within the ceiling, is covered by the log, and can be judged if any can."""
+    """Candidate of the largest lower bound within the ceiling, covered by the log, and judgeable if any is."""
     allowed = [
         each for each in candidates if each.beta is None or (each.effective >= LEAST_EFFECTIVE and each.js <= most)
     ]
@@ -157,7 +157,7 @@ def _best(candidates: Sequence[BetaCandidate], *, most: float, judged: int) -> B
 
 
 def judged_rows(data: Prepared, config: Config) -> int:
-    """How many decisions, or lists, of the test split the gate will judge by: their number alone."""
+    """Number of decisions, or lists, of the test split that the gate will judge by; nothing else is read of it."""
     if data.holds_out_last:
         return len(data["test"])
     arrays, (offsets, _) = data["test"].arrays, data["test"].histories
@@ -190,12 +190,12 @@ class _Curve:
         assert network.slope == 1.0, "the slope is not chosen yet"
 
     def js(self, beta: float) -> float:
-        """JS(π_β, μ̂), its mean."""
+        """Mean JS(π_β, μ̂)."""
         return float(self.at([beta]).js[0])
 
     @torch.no_grad()
     def at(self, betas: list[float]) -> _Points:
-        """Every position at every β, among what could be chosen."""
+        """Probabilities of every position at every β, among the items that could be chosen."""
         logp: list[list[Tensor]] = [[] for _ in betas]
         js: list[list[Tensor]] = [[] for _ in betas]
         expected: list[list[Tensor]] = [[] for _ in betas]
@@ -220,7 +220,7 @@ class _Curve:
 
 
 class _Points(NamedTuple):
-    """K policies on n positions."""
+    """K policies on n positions: log-probabilities, divergences and expected rewards."""
 
     logp: np.ndarray  # [K, n] log π_β(a|x), among what could be chosen
     js: np.ndarray  # [K] JS(π_β, μ̂), the mean
@@ -228,7 +228,7 @@ class _Points(NamedTuple):
 
 
 def _by_value(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float) -> list[BetaCandidate]:
-    """Every β and μ̂: the value of one deviation, its lower bound for all of them at once, and the overlap."""
+    """Candidates for every β and μ̂: value of one deviation, its lower bound for all at once, and the overlap."""
     points = curve.at([*betas, math.inf])
     taken = curve.model.mean.double().numpy()[read.item] if isinstance(curve.model, ItemMeans) else None
     logs = []
@@ -243,7 +243,7 @@ def _by_value(curve: _Curve, betas: list[float], read: HeldOut, *, scale: float)
 
 
 def _by_return(curve: _Curve, betas: list[float], read: HeldOut, model: ReturnModel) -> list[BetaCandidate]:
-    """Every β and μ̂: by how much the return of one deviation is above μ̂'s, and the same as above."""
+    """Candidates for every β and μ̂: gain in the return of one deviation over μ̂, its bound, and the overlap."""
     points, found, shares = curve.at([*betas, math.inf]), [], []
     for index, logp in enumerate(points.logp):
         visits, weight = read.visits(logp)

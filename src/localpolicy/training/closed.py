@@ -1,14 +1,12 @@
-"""Local policy improvement in closed form, put together: π ∝ μ̂ min(exp(s Â/β), c), from towers that are trained.
+"""Assembly of the closed form π ∝ μ̂ min(exp(s Â/β), c) from trained towers.
 
-`ClosedForm.fit` (objectives/lpi.py) asks for the towers one after another, and `training.fitting` trains them: μ̂, and
-K critics, each a network of its own that is trained by its own loss alone (squared error to r in a bandit, to
-r + γ Σ_a μ̂ Q(x',a) otherwise) and kept at its best held-out squared error to the observed return.
-
-`LPIObserved.fit` asks for μ̂ and the end of its dial in the same way.
+`ClosedForm.fit` (objectives/lpi.py) requests the towers one after another, and `training.fitting` trains them: μ̂, and
+K critics, each a network of its own that is trained by its own loss alone (squared error to r in a bandit, to r + γ Σ_a
+μ̂ Q(x',a) otherwise) and kept at its best held-out squared error to the observed return.
 
 Here their weights become one policy (see `model.towers`). On validation sequences that chose no epoch: the critics'
-calibration s, and β. Where they give no reason to move from an improved policy that served the log, the run is that
-policy, not its student. Then the stages go.
+calibration s, and β. If they give no reason to move from an improved policy that served the log, the run is that
+policy, not its student. Then the stages are removed.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from localpolicy.types import Reads
 
 LOG = logging.getLogger(__name__)
 STAYS = "μ̂ is the policy that served the log: this run gives what that one gave."
-# μ̂'s tower is kept as every estimate of the log is, a critic by its error: the selected weights are the likeliest too.
+# μ̂'s tower is selected like every estimate of the log, a critic by its error: no other weights are kept.
 WEIGHTS = {
     "policy.safetensors": "policy.safetensors",
     LIKELIEST: "policy.safetensors",
@@ -59,7 +57,7 @@ WEIGHTS = {
 
 @dataclass(frozen=True)
 class Together:
-    """Towers that become one policy: the run of these, with s and β chosen."""
+    """Assembly of trained towers into the run of one policy, with s and β chosen."""
 
     objective: ClosedForm | LPIObserved
     logging: Run
@@ -70,13 +68,13 @@ class Together:
     ranks: Ranks
     began: float  # by perf_counter
     validation: Windows
-    half: Windows  # of the validation sequences those that chose no epoch
+    half: Windows  # validation sequences that chose no epoch
     before: Run | None  # the improved policy that served the log, if there is one
     same_items: bool = True  # whether it knows the data's items
     backbone: nn.Module | None = None
 
     def finish(self) -> Run:
-        """Write it. All ranks ask together."""
+        """Write the run. All ranks call."""
         data, ranks, run, config, before = self.data, self.ranks, self.run, self.config, self.before
         seconds = time.perf_counter() - self.began
         if ranks.leads:
@@ -125,12 +123,12 @@ class Together:
 
     @property
     def _critic(self) -> Reads:
-        """What the critics were fitted to."""
+        """Fields that the critics were fitted to."""
         assert isinstance(self.objective, ClosedForm)
         return self.objective.critic_objective("").reads()
 
     def _weights(self, name: str) -> dict[str, Tensor]:
-        """The towers' weights under the names they have in `Towers`."""
+        """Weights of the towers under their names in `Towers`."""
         towers: dict[str, Path] = {"logging": self.logging.folder}
         towers |= {f"critics.{number}": critic.folder for number, critic in enumerate(self.critics)}
         return {
@@ -140,13 +138,13 @@ class Together:
         }
 
     def _copy(self, served: Run, policy: Policy) -> None:
-        """Give this run the policy of that one."""
+        """Copy the policy of the run that served the log into this run."""
         for name in WEIGHTS:
             save_weights(load_weights(served.folder / "policy.safetensors"), self.run.folder / name)
         policy.save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
 
     def _chosen_twice(self) -> str | None:
-        """What must be said where the rows that choose s and β also chose the epoch of a run that is given as μ̂."""
+        """Warning if the rows that choose s and β also chose the epoch of a run that is given as μ̂, else None."""
         if self.objective.logging == "head" or self.before is not None:
             return None
         given = Run(self.objective.logging)
@@ -158,7 +156,7 @@ class Together:
         )
 
     def _errors(self, choice: Choice) -> CriticError | None:
-        """The critics' held-out error, beside that of item and user means; None without critics."""
+        """Held-out errors of the critics, and of item and user means."""
         if choice.calibration is None:
             return None
         windows = credited(self.half, self._critic)

@@ -1,4 +1,4 @@
-"""How much a critic knows: the plain model beside it, and its calibration on held-out actions."""
+"""Quality of a critic: a plain model to compare it with, and its calibration on held-out actions."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from localpolicy.types import Reads
 
 
 class ReturnsLog(NamedTuple):
-    """One number per decision, in order within its sequence: all [n]."""
+    """Decisions with rewards and returns, in order within their sequences: all [n]."""
 
     sequence: np.ndarray
     item: np.ndarray
     reward: np.ndarray  # as at the first place of a list
-    returns: np.ndarray  # likewise: see `critic_targets`
-    weight: np.ndarray  # of a squared error
+    returns: np.ndarray  # as at the first place, too: see `critic_targets`
+    weight: np.ndarray  # weight of the squared error
     history: np.ndarray  # actions before this one, or before its list
 
 
 class PlainCritic(NamedTuple):
-    """The model, fitted."""
+    """Baseline critic: item mean return plus c times the user's past surplus reward."""
 
     mean_return: np.ndarray  # [V]
     mean_reward: np.ndarray  # [V]
@@ -47,7 +47,7 @@ class CriticError(NamedTuple):
 
     @property
     def said(self) -> str | None:
-        """A warning, where one is due."""
+        """Warning if the critic predicts returns no better than item and user means, else None."""
         if self.critic < self.plain:
             return None
         return (
@@ -57,12 +57,12 @@ class CriticError(NamedTuple):
 
 
 def credited(windows: Windows, critic: Reads, *, repeats: bool = False) -> Windows:
-    """The windows as a critic credits what was done in them: row by row, or by first meetings."""
+    """The windows with rewards as a critic credits them: row by row, or by first meetings."""
     return windows.of_first_meetings(repeats=repeats) if critic.meetings else windows
 
 
 def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) -> ReturnsLog:
-    """The decisions of these windows, with their discounted returns."""
+    """Decisions of these windows, with their discounted returns."""
     columns: list[tuple[Tensor, ...]] = []
     for batch in windows.in_order(batch_size):
         at = batch.scored
@@ -75,7 +75,7 @@ def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) ->
 
 
 def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
-    """Means and c from training decisions."""
+    """Fit item means and c to training decisions."""
     mean_return, mean_reward = (
         credible_means(log.item, values, n_items=n_items, weight=log.weight) for values in (log.returns, log.reward)
     )
@@ -87,7 +87,7 @@ def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
 
 
 def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:
-    """u(x): by how much the rewards before this decision exceeded those of their items."""
+    """u(x): surplus of the rewards before each decision over the mean rewards of their items."""
     excess = log.reward - mean_reward[log.item]
     before = np.cumsum(excess) - excess
     starts = np.flatnonzero(np.r_[True, log.sequence[1:] != log.sequence[:-1]]) if len(excess) else np.zeros(0, int)
@@ -97,7 +97,7 @@ def _generosity(log: ReturnsLog, mean_reward: np.ndarray) -> np.ndarray:
 
 
 class Calibration(NamedTuple):
-    """The regression of G - g(x) on Â(x,a) over held-out actions; errors are clustered by sequence."""
+    """Regression of G - g(x) on Â(x,a) over held-out actions; errors are clustered by sequence."""
 
     slope: float
     se: float
@@ -110,11 +110,11 @@ class Calibration(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """What Â is multiplied by: the lower bound, between 0 and 1."""
+        """Factor of Â: the lower bound of the slope, between 0 and 1."""
         return min(1.0, max(0.0, self.low)) if np.isfinite(self.low) else 0.0
 
     def json(self) -> dict[str, Any]:
-        """For the manifest and `--json`."""
+        """The calibration as an entry of the manifest and of `--json`."""
         return {name: finite(value) for name, value in self._asdict().items()} | {"factor": self.factor}
 
 
@@ -155,7 +155,7 @@ def calibrate(
 
 
 def _means(column: np.ndarray, weight: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The mean at each place."""
+    """Weighted mean at each place, for every row."""
     if not place.any():  # summed pairwise: rounding matters less the more rows there are
         return np.array([np.average(column, weights=weight)])
     total = np.bincount(place, weights=weight)

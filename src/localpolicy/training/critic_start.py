@@ -1,15 +1,15 @@
-"""Where a critic starts, and in which steps it goes on.
+"""Initialisation of a critic's head, and the size of its steps.
 
-It starts with every item at its mean return, as far as the log bears that out (see `critic_quality`). Its projection of
-μ̂'s hidden states starts at zero, so the first thing it says is this plain model, and the network learns what is left.
-Where that is nothing, as with a few clicks among thousands of impressions, its start is what is kept.
+The critic starts with every item at its mean return, as far as the log supports that (see `critic_quality`). Its
+projection of μ̂'s hidden states starts at zero, so its first prediction is this plain model, and the network learns the
+rest. If there is nothing to learn, as with a few clicks among thousands of impressions, its start is kept.
 
 Adam's steps have the size of the learning rate whatever the loss is measured in: a step that is small for returns
 around 1 wipes out everything for returns around 0.01. A critic's head is linear in what it predicts, so its steps are
 multiplied by the standard deviation of the returns. Rewards times 100 then give 100 times the same critic.
 
-On an interaction log neither is done. An item's mean return is there that of the visitors who answered, and says
-nothing of how many do not: a critic that starts from it speaks where it should be silent (docs/results/demo.md).
+On an interaction log neither is done. There an item's mean return is that of the visitors who answered, and does not
+count those who did not: a critic that starts from it speaks where it should be silent (docs/results/demo.md).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from localpolicy.types import Reads
 
 
 def informed(objective: Objective, data: Prepared) -> Reads | None:
-    """What the critic reads that is to start so, where the objective is one alone and the log shows what was passed."""
+    """Fields of the critic to initialise, if the objective is a critic alone and the log shows unanswered items."""
     reads = objective.reads()
     return reads if not reads.policy and data.kind == "impressions" else None
 
 
 def unit_of(critic: Reads, windows: Windows) -> float:
-    """The standard deviation of the returns in these windows; 1 where they are all alike."""
+    """Standard deviation of the returns in these windows; 1 if all are equal."""
     spread = float(read_decisions(windows, gamma=critic.gamma).returns.std())
     return spread if spread > 0 else 1.0
 

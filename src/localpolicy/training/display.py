@@ -1,7 +1,7 @@
-"""What a user sees while a run trains: a note beside the bar, or one plain line per epoch where there is no terminal.
+"""Display of a training run: a note next to the progress bar, or one plain line per epoch without a terminal.
 
 Sums of the losses and weights live on the device; reading them waits for it. So nothing is read at each step: the bar
-asks for a note twice a second at most, and the plain line comes when validation has waited anyway.
+requests a note twice a second at most, and the plain line comes when validation has waited anyway.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from localpolicy.training.checkpoint import Progress
 from localpolicy.training.epoch_log import EpochLog, effective_share
 
 SKIPPED, TIMED = 3, 3.0  # first steps that are not timed, and seconds that are, before a forecast
-LONG = 600.0  # seconds: the least that a run takes, from which on it is said first
+LONG = 600.0  # seconds of a run from which on a forecast is logged first
 
 
 class Display:
-    """Words for how far a run has come."""
+    """Texts on the progress of a run."""
 
     def __init__(
         self, begun: Progress, *, sequences: int, batch_size: int, epochs: int, patience: int | None = None
@@ -27,7 +27,7 @@ class Display:
         self.told = False
 
     def forecast(self, done: Progress) -> str | None:
-        """How long it will take, by its first steps: once, and where that is long."""
+        """Forecast of the duration from the first steps, once, if it is long; else None."""
         made, now = done.step - self.first_step, time.perf_counter()
         if made <= SKIPPED:
             self.timed = now
@@ -46,7 +46,7 @@ class Display:
         )
 
     def _seen(self, done: Progress) -> int:
-        """Sequences seen in all."""
+        """Number of sequences seen so far, in all epochs."""
         return done.epoch * self.sequences + min(done.batch * self.batch_size, self.sequences)
 
     def _rate(self, done: Progress) -> float:
@@ -54,11 +54,11 @@ class Display:
         return (self._seen(done) - self.first) / max(time.perf_counter() - self.began, 1e-9)
 
     def note(self, done: Progress, log: EpochLog) -> str:
-        """Right of the bar, which shows the time left itself."""
+        """Text to the right of the progress bar: epoch, losses, sequences per second."""
         return f"epoch {done.epoch + 1}  {_numbers(log)}, {self._rate(done):,.0f} sequences/s"
 
     def line(self, done: Progress, log: EpochLog) -> str:
-        """Of an epoch that has ended."""
+        """Log line for a finished epoch: losses, best score, speed, time left."""
         rate = self._rate(done)
         left = (self.epochs * self.sequences - self._seen(done)) / max(rate, 1e-9)
         return (

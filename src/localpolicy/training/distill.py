@@ -21,7 +21,7 @@ def distill(
     force: bool = False,
     **settings: Any,
 ) -> Run:
-    """Train one network to give what `run` gives, at its own β or at `beta`, over the whole catalogue.
+    """Train one network to imitate `run`, at its own β or at `beta`, over the whole catalogue.
 
     It starts from the run's estimate of the logging policy, has its settings unless `settings` say otherwise, and is
     kept at its smallest held-out JS from the run. It has no dial of its own.

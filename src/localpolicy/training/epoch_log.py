@@ -1,7 +1,7 @@
-"""The log of an epoch: mean losses, and diagnostics of the weights, without which β is easily misread.
+"""Log of an epoch: mean losses, and diagnostics of the weights, without which β is easily misread.
 
-Memory is bounded (quantiles come from a fixed histogram over log w), the sums stay on the device, and the state can
-be saved and taken up again, so that a resumed epoch logs what an unbroken one does.
+Memory is bounded (quantiles come from a fixed histogram over log w), the sums stay on the device, and the state can be
+saved and loaded, so that a resumed epoch logs the numbers of an unbroken one.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from localpolicy.catalogue import fused
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.types import Terms
 
-BINS, LOW, HIGH = 1600, -8.0, 8.0  # of log10 w: a quantile is right within 1.2 %
+BINS, LOW, HIGH = 1600, -8.0, 8.0  # histogram of log10 w: a quantile is right within 1.2 %
 QUANTILES = (0.05, 0.5, 0.95)
 LARGEST = 2  # index of max w among the moments
 MOST_LOSSES = 16
 
 
 def effective_share(total: float, squares: float, count: float) -> float:
-    """(Σ w)² / (n Σ w²): the share of positions that, weighted equally, would tell as much."""
+    """(Σ w)² / (n Σ w²): the share of positions that, weighted equally, would be as informative."""
     return total**2 / (count * squares) if squares > 0 else 0.0
 
 
@@ -38,7 +38,7 @@ class EpochLog:
         self.restart(state)
 
     def restart(self, state: dict[str, Any] | None = None) -> None:
-        """Begin an epoch, or go on with one, in the same memory: a captured step writes there."""
+        """Begin an epoch, or load the state of one, in the same memory: a captured step writes there."""
         state = state or {"losses": {}, "moments": [0.0] * 5, "histogram": {}}
         for name in {**state["losses"], **self.losses}:
             self._sum(name).fill_(state["losses"].get(name, 0.0))
@@ -54,7 +54,7 @@ class EpochLog:
         return self.losses[name]
 
     def add(self, terms: Terms, counted: Tensor | None = None) -> None:
-        """Take a step in; of its positions those that are `counted`."""
+        """Add the `counted` positions of a step."""
         sums = {name: self._sum(name) for name in terms.losses}
         if self.sums.is_cuda and fused.missing() is None and list(sums) == list(self.losses):
             from localpolicy.kernels.epoch_log import enter
@@ -79,7 +79,7 @@ class EpochLog:
         self.histogram.index_add_(0, slot, ones)
 
     def over(self, ranks: Ranks) -> EpochLog:
-        """The log of all ranks together."""
+        """Log over all ranks together."""
         if ranks.alone:
             return self
         whole = EpochLog()
@@ -90,7 +90,7 @@ class EpochLog:
         return whole
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """JSON-serialisable state, saved in checkpoints."""
         filled = self.histogram.nonzero().squeeze(1).tolist()
         return {
             "losses": {name: float(value) for name, value in self.losses.items()},

@@ -1,4 +1,4 @@
-"""Numbers that are no longer finite end a run: with the step, the place, and what to do."""
+"""Checks that losses and weights are finite; errors name the step, the place, and the remedy."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from localpolicy.training.epoch_log import LARGEST, EpochLog
 from localpolicy.types import Terms
 
 ADVICE = "The last checkpoint is untouched. Lower train.learning_rate, or clip the gradient (train.gradient_clip)."
-WEIGHTS = 1e3  # from here on the objective's weights are the likely cause
+WEIGHTS = 1e3  # above it the objective's weights are the likely cause
 
 
 def refuse_broken_terms(means: dict[str, Tensor], terms: Terms, number: int) -> None:
-    """Before a step: none of its losses may be broken."""
+    """Raise TrainingError if a loss term of this step is NaN or infinite."""
     for name, value in means.items():
         if not torch.isfinite(value):
             largest = float(terms.weight.max()) if len(terms.weight) else 0.0
@@ -25,7 +25,7 @@ def refuse_broken_terms(means: dict[str, Tensor], terms: Terms, number: int) -> 
 
 
 def refuse_broken_sums(log: EpochLog, first: int, last: int) -> None:
-    """After several steps: a loss that broke in one of them has broken its sum."""
+    """Raise TrainingError if a loss of one of these steps was NaN or infinite, which its sum shows."""
     broken = [name for name, value in log.losses.items() if not torch.isfinite(value)]
     if broken:
         raise TrainingError(
@@ -35,13 +35,13 @@ def refuse_broken_sums(log: EpochLog, first: int, last: int) -> None:
 
 
 def _weights(largest: float) -> str:
-    """The largest weight, and what to do: where weights are huge, they are the cause."""
+    """Text on the largest weight, with a remedy if it is huge."""
     lighter = " Weights that large come from a small β, a high cap or small propensities: raise β or lower the cap."
     return f"(largest weight {largest:g}). {ADVICE}{lighter if not largest <= WEIGHTS else ''}"
 
 
 def refuse_broken_weights(network: nn.Module, logp: float, step: int, ranks: Ranks) -> None:
-    """Before weights are kept, on all ranks alike: an epoch's last step can break them, and no loss comes after it.
+    """Raise TrainingError on all ranks if weights to be kept are not finite: no loss follows an epoch's last step.
 
     Weights that are finite may still be too large to compute with: then `logp`, their mean on validation, is not.
     """

@@ -1,7 +1,7 @@
-"""How a run comes about: what an objective may ask for when it is to be fitted (see `Objective.fit`).
+"""Context of `Objective.fit`: networks and stages that an objective may request.
 
-Most objectives ask for one network. The closed form asks for stages: each is an ordinary run under RUN/stages while
-training lasts, so that a run which was stopped goes on within any of them to the same bytes.
+Most objectives need one network. The closed form needs stages: each is an ordinary run under RUN/stages while training
+lasts, so that a stopped run resumes within any of them to the same bytes.
 
 The first stage is μ̂: maximum likelihood, kept at its best held-out likelihood. Or a run that is given: the one that
 served the log, or an `mle` run. An improved policy that served it has towers of its own, and items may have come since.
@@ -53,18 +53,18 @@ class Fitting:
     config: Config  # resolved
     ranks: Ranks
     resume: bool = False
-    older: bool = False  # resume from the checkpoint before the newest
+    older: bool = False  # resume from the second newest checkpoint
     backbone: nn.Module | None = None
     towers: Path | None = None  # where the stages stay for runs that differ in the dial alone
     began: float = field(default_factory=time.perf_counter)
 
     def network(self) -> Run:
-        """One network, trained by the objective's own terms: the run."""
+        """Train one network by the objective's own terms; return its run."""
         check_data(self.data, self.config.objective)
         return self._trained(self.run, self.config, self.backbone)
 
     def logging_policy(self, given: str) -> Run:
-        """A run that stands for μ: estimated as the first stage ('head'), or the one in the folder `given`."""
+        """Run that estimates μ: trained as the first stage ('head'), or the one in the folder `given`."""
         check_data(self.data, self.config.objective)
         if given == "head":
             return self._stage("logging", MLE(), select=imitation(self.data))
@@ -89,7 +89,7 @@ class Fitting:
         return self._stage(name, objective, held_out=self.validation, select=train.select, seed=seed)
 
     def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Run:
-        """A stage of its own that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
+        """Train a critic as a stage that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
         train = self.config.train
         return self._stage(
             f"critic-{number + 1}",
@@ -102,7 +102,7 @@ class Fitting:
         )
 
     def improved(self, objective: ClosedForm | LPIObserved, logging: Run, critics: Sequence[Run]) -> Run:
-        """The run that is put together from these: π ∝ μ̂ exp(s Â/β)."""
+        """Assemble the run π ∝ μ̂ exp(s Â/β) from the logging policy and the critics."""
         before = self.improved_before
         return Together(
             objective, logging, critics, self.data, self.run, self.config, self.ranks, self.began,
@@ -110,26 +110,26 @@ class Fitting:
             same_items=before is None or self.same_items(before), backbone=self.backbone,
         ).finish()  # fmt: skip
 
-    # ------------------------------------------------------------------ what the others are made of
+    # ------------------------------------------------------------------ stages
 
     @cached_property
     def improved_before(self) -> Run | None:
-        """The improved policy that served the log, where one is given: μ̂ is distilled from it."""
+        """Improved policy that served the log, if it is given: μ̂ is distilled from it. Else None."""
         given = self.config.objective.reads().logging
         run = None if given == "head" else Run(given)
         return run if run is not None and len(run.policy().network.towers) > 1 else None
 
     def same_items(self, run: Run) -> bool:
-        """Whether a run knows the data's items, no more and no fewer."""
+        """Whether a run knows exactly the data's items."""
         return bool(run.policy().items["item_id"].equals(self.data.catalogue["item_id"]))
 
     @cached_property
     def validation(self) -> Windows:
-        """All validation sequences: what `lpi evaluate --split validation` measures on."""
+        """All validation sequences, as `lpi evaluate --split validation` reads them."""
         return Windows(self.data, "validation", self.config.data, device=self.config.train.device)
 
     def half(self, number: int) -> Windows:
-        """Validation sequences: every second one chooses epochs (0), the others are for the slope and for β (1)."""
+        """Half of the validation sequences: every second one chooses epochs (0), the others the slope and β (1)."""
         if len(self.validation) < 2:
             raise DataError(
                 "the closed form needs at least 2 validation sequences, one to choose epochs and one to choose β; "
@@ -167,7 +167,7 @@ class Fitting:
         return trainer.train(resume=self.resume, older=self.older)
 
     def _refuse_other_objective(self) -> None:
-        """A run that was begun with another objective has checkpoints that no stage looks at: they would be lost."""
+        """Raise RunError if the run has checkpoints of another objective, which would be lost."""
         begun = self.run.config.objective.name if self.resume and self.run.started else self.config.objective.name
         if begun != self.config.objective.name:
             raise RunError(
@@ -176,7 +176,7 @@ class Fitting:
             )
 
     def _refuse_other(self, run: Run, config: Config) -> None:
-        """A stage that is done must be one of this very run."""
+        """Raise RunError if a finished stage was trained with other data or settings."""
         facts = {
             "data": (run.manifest["data"]["digest"], self.data.digest),
             "config": map(lasting, (run.config, config)),

@@ -1,4 +1,4 @@
-"""Gradients where ranks split the catalogue: tables have theirs whole, what every rank has a copy of needs the sum."""
+"""Gradients if ranks split the catalogue: those of tables are whole, those of copied parameters are summed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localpolicy.runtime.ranks import Ranks
 
 
 def sum_copies(network: Network, ranks: Ranks) -> None:
-    """Sum over ranks the gradients of all that is not split: backbone, start, event embeddings, value head."""
+    """Sum over ranks the gradients of parameters that are not split: backbone, start, event embeddings, value head."""
     grads = [grad for _, grad in _gradients(network, split=False)]
     if grads:
         flat = ranks.sum_(torch.cat([grad.flatten() for grad in grads]))
@@ -19,7 +19,7 @@ def sum_copies(network: Network, ranks: Ranks) -> None:
 
 
 def clip(network: Network, most: float, ranks: Ranks) -> None:
-    """Scale all gradients so that the norm of all of them, on all ranks, is at most `most`."""
+    """Scale all gradients so that their norm, over all ranks, is at most `most`."""
     if network.shard is None:
         nn.utils.clip_grad_norm_(network.parameters(), most)
         return

@@ -1,6 +1,6 @@
-"""One pass over held-out sequences: all that the slope and β of a closed form are chosen by.
+"""Held-out sequences in one pass: the numbers that choose the slope and β of a closed form.
 
-The positions are those that the gate judges by: with as many actions before them as training asks for.
+The positions are those that the gate judges by: with as many actions before them as training requires.
 """
 
 from __future__ import annotations
@@ -26,30 +26,30 @@ from localpolicy.training.validation import batch_size
 
 
 class HeldOut(NamedTuple):
-    """One number per held-out position, all [n]."""
+    """Numbers of the held-out positions, all [n]."""
 
     sequence: np.ndarray
     reward: np.ndarray
     returns: np.ndarray  # G, as the critic's targets: discounted, and as at a list's first place
-    weight: np.ndarray  # of the critic's squared error
+    weight: np.ndarray  # weight of the critic's squared error
     taken: np.ndarray  # Q(x, a)
     expected: np.ndarray  # Σ_a μ̂(a|x) Q(x, a), over what could be chosen
     item: np.ndarray
-    place: np.ndarray  # in its list: how many stand above
+    place: np.ndarray  # place in the list: the number of items above
     log_mu: np.ndarray  # log μ(a|x) among what could be chosen: as logged, or μ̂'s; NaN where it is unknown
     known: bool  # whether the log states μ
-    begins: np.ndarray  # where in its sequence the list begins
-    stated: np.ndarray | None = None  # its place as the log states it
+    begins: np.ndarray  # step of the sequence at which the list begins
+    stated: np.ndarray | None = None  # place that the log states
 
     def decisions(self, logp: np.ndarray, taken: np.ndarray | None, expected: np.ndarray | None) -> Decisions:
-        """Of a policy with these log π(a|x): of whole lists, where the log has any."""
+        """Decisions for a policy with these log π(a|x); whole lists if the log has lists."""
         log = Decisions(np.exp(logp - self.log_mu), self.reward, self.sequence, taken, expected)
         if estimand_of(self.place) == "decision":
             return log.at(~np.isnan(log.weight))
         return whole_lists(log, self.place, self.list_number, place=self.stated)
 
     def visits(self, logp: np.ndarray) -> tuple[Visits, np.ndarray]:
-        """Of a policy with these log π(a|x): what was decided, visit by visit, and π/μ of each; a list is one."""
+        """Visits for a policy with these log π(a|x): decisions by visit, and π/μ of each; a list is one decision."""
         columns = (self.sequence, self.item, self.reward, np.exp(logp - self.log_mu))
         if estimand_of(self.place) == "decision":
             return Visits.of(*columns[:3]), columns[3]
@@ -57,7 +57,7 @@ class HeldOut(NamedTuple):
 
     @property
     def list_number(self) -> np.ndarray:
-        """Which list each position stood in."""
+        """Number of the list that each position belongs to."""
         another = (np.diff(self.sequence, prepend=-1) != 0) | (np.diff(self.begins, prepend=-1) != 0)
         another |= np.diff(self.place, prepend=-1) <= 0  # two histories of one sequence may be equally long
         return np.cumsum(another)
@@ -65,7 +65,7 @@ class HeldOut(NamedTuple):
 
 @torch.no_grad()
 def read_held_out(policy: Policy, windows: Windows, *, gamma: float, config: Config, ranks: Ranks) -> HeldOut:
-    """What calibration and estimates need, in one pass."""
+    """Read the numbers for calibration and estimates, in one pass over the sequences."""
     network = policy.network
     assert isinstance(network, Towers)
     catalogue = backend(config.train.catalogue) if network.shard is None else sharded

@@ -1,4 +1,4 @@
-"""Runs trained side by side, each in a process. What is done already is not done again."""
+"""Jobs: runs trained in parallel, each in a process. Finished ones are not trained again."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ class Job:
 
 
 def train_all(jobs: Sequence[Job], *, processes: int | None = None, label: str = "") -> dict[str, Run]:
-    """Train what is not finished, going on where a run stopped; by name, in the order given.
+    """Train the unfinished runs, resuming stopped ones; return all runs by name, in the order given.
 
-    A finished run is taken as it is, and refused where its settings or its data were others. Small networks gain
-    nothing from a second thread, and with one thread each run gives the same bytes on any number of cores.
-    A run that training cannot go on with costs the others nothing: its reason is raised at the end. `label` begins
-    each message.
+    A finished run is taken as it is, and refused if its settings or its data differ. Small networks gain nothing from a
+    second thread, and with one thread each run gives the same bytes on any number of cores. A run whose training fails
+    costs the others nothing: its reason is raised at the end. `label` begins each message.
     """
     for job in jobs:
         refuse_other(job)
@@ -59,7 +58,7 @@ def train_all(jobs: Sequence[Job], *, processes: int | None = None, label: str =
 
 
 def train_job(job: Job, *, towers: Path | None = None) -> str | None:
-    """Train one run to its end, with networks that it shares with others; why it could not be trained, or None."""
+    """Train one run to its end, with networks that it shares with others; return the reason if that failed, or None."""
     try:
         training(Prepared(job.data), Run(job.out), job.config, resume=True, towers=towers)
     except TrainingError as error:
@@ -68,7 +67,7 @@ def train_job(job: Job, *, towers: Path | None = None) -> str | None:
 
 
 def refuse_other(job: Job) -> None:
-    """A finished run must be the one that is wanted; an unfinished one is checked when it goes on."""
+    """Raise RunError if the folder holds a finished run of other data or settings."""
     if (run := Run(job.out)).finished:
         data = Prepared(job.data)
         same_data = run.manifest["data"]["digest"] == data.digest
@@ -76,7 +75,7 @@ def refuse_other(job: Job) -> None:
 
 
 def refuse_unlike(folder: Path, made: str, same_data: bool, before: Config, wanted: Config) -> None:
-    """What was `made` in a folder must be of the same data and settings; where it was computed is all the same."""
+    """Raise RunError if a folder's content (`made`) has other data or settings, wherever it was computed."""
     left_out: dict[str, Any] = {"auto": True, "train": COMPUTED_BY}
     then, now = (config.model_dump(mode="json", exclude=left_out) for config in (before, wanted))
     others = [] if same_data else ["on other data"]

@@ -1,7 +1,7 @@
-"""What a run keeps while it trains: checkpoints to go on from, and the weights that are the best so far.
+"""Checkpoints and selected weights of a run while it trains.
 
-Chosen weights go to disk with the next checkpoint, so that the two always agree. On a GPU, where an epoch may take less
-time than saving it, neither is written after every epoch.
+Selected weights go to disk with the next checkpoint, so that the two always agree. On a GPU, where an epoch may take
+less time than saving it, neither is written after every epoch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
 
 @dataclass
 class Keeping:
-    """Checkpoints and chosen weights of one run."""
+    """Checkpoints and selected weights of one run."""
 
     data: Prepared
     run: Run
@@ -43,26 +43,26 @@ class Keeping:
     network: Network
     optimiser: torch.optim.Optimizer
     held_out: Windows
-    logging: str | None  # the digest of the frozen μ̂, where there is one
+    logging: str | None  # digest of the frozen μ̂, if there is one
     chosen: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # weights that are not on disk yet
     saved: float = field(default_factory=time.monotonic)  # when the last checkpoint was made
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """Of this run."""
+        """Checkpoints in the run's `checkpoint` folder."""
         return Checkpoints(self.run.folder / "checkpoint")
 
     @property
     def _facts(self) -> dict[str, Any]:
-        """What must not change between a checkpoint and the run that resumes from it."""
+        """Facts that must not change between a checkpoint and the run that resumes from it."""
         return {"data": self.data.digest, "config": lasting(self.config), "logging policy": self.logging}
 
     def load(self, *, older: bool) -> Progress | None:
-        """Go on from the newest checkpoint, or with `older` from the one before it; None where there is none."""
+        """Resume from the newest checkpoint, or with `older` from the second newest; None without a checkpoint."""
         return self.checkpoints.load(self.network, self.optimiser, self._facts, older=older)
 
     def save(self, done: Progress) -> None:
-        """A checkpoint, and the weights chosen by then."""
+        """Save a checkpoint, and the weights selected by then."""
         self._write()
         self.saved = time.monotonic()
         self.checkpoints.save(self.network, self.optimiser, done, self._facts, ranks=self.ranks)
@@ -70,12 +70,12 @@ class Keeping:
 
     @property
     def due(self) -> bool:
-        """Whether an epoch's end is to be saved."""
+        """Whether to save at this epoch's end."""
         return time.monotonic() - self.saved >= self._save_every
 
     @property
     def _save_every(self) -> float:
-        """Least seconds between checkpoints at epoch ends. Ranks do not look at their clocks: these differ."""
+        """Least seconds between checkpoints at epoch ends; 0 with several ranks, whose clocks differ."""
         train = self.config.train
         if train.checkpoint_seconds is not None:
             return train.checkpoint_seconds if self.ranks.alone else 0.0
@@ -83,10 +83,10 @@ class Keeping:
 
     @contextmanager
     def calibrated(self) -> Iterator[dict[str, float]]:
-        """Within the block the policy has the temperature at which it is likeliest, where that is asked for.
+        """Context manager: set the temperature of the best held-out likelihood, if `train.calibrate` is on.
 
-        What is judged there is what is kept: without it a network looks worse from the epoch on in which it becomes
-        overconfident, long before it ranks best.
+        The judged weights are those that are kept: without the temperature a network looks worse from the epoch on in
+        which it becomes overconfident, long before it ranks best.
         """
         config, network = self.config, self.network
         if not (config.train.calibrate and config.objective.calibrated and scales(network)):
@@ -104,11 +104,11 @@ class Keeping:
         return backend(self.config.train.catalogue) if self.network.shard is None else sharded
 
     def fit_rise(self) -> None:
-        """How far items without events may rise, by the held-out sequences."""
+        """Fit the log-weight of items without events to the held-out sequences."""
         fit_rise(self.network, self.held_out, self._catalogue, batch_size=batch_size(self.config), ranks=self.ranks)
 
     def choose(self, name: str) -> None:
-        """Choose the weights as they are now."""
+        """Select the present weights under this name."""
         if self._save_every:
             self.chosen[name] = {key: tensor.clone() for key, tensor in unique(self.network.plain_state()).items()}
         else:
@@ -120,12 +120,12 @@ class Keeping:
         self.chosen.clear()
 
     def _save_weights(self, name: str) -> None:
-        """All ranks call; the leader writes."""
+        """Write selected weights. All ranks call; the leader writes."""
         state = whole_tables(self.network.plain_state(), split=self.network.split, shard=self.network.shard)
         if self.ranks.leads:
             save_weights(state, self.run.folder / name)
 
     def finish(self) -> None:
-        """The chosen weights, and those of the last epoch."""
+        """Write the selected weights, and those of the last epoch."""
         self._write()
         self._save_weights("last.safetensors")

@@ -1,8 +1,8 @@
-"""Another run as μ̂: which run may serve, over which catalogue, and which actions it knows nothing of.
+"""Another run as μ̂: its checks, its catalogue, and the actions that it cannot know.
 
 A run that knows only some of the data's items gives the others probability 0 (see `model.catalogue_mapping`). Actions
-on them tell nothing of μ̂: importance-weighted objectives give them the weight 0, and the others, where μ̂ enters only
-through Σ_a μ̂(a|x) Q(x,a), keep them, for the sum needs no μ̂ of the action taken. How many there are is recorded.
+on them are no evidence about μ̂: importance-weighted objectives give them the weight 0, and the others, where μ̂ enters
+only through Σ_a μ̂(a|x) Q(x,a), keep them, for the sum needs no μ̂ of the action taken. Their number is recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SHORTEST_DIGEST = 8  # hex digits that name a policy
 
 
 def served(run: Run, data: Prepared) -> bool:
-    """Whether the log says that this run, and no other, chose what was shown: then it is μ, whatever trained it."""
+    """Whether the log names this run alone as the policy that chose: then it is μ, whatever trained it."""
     versions = [name for name in data.manifest.get("policies", []) if name.split()[0] != FALLBACK]
     if data.kind != "impressions" or len(versions) != 1:
         return False
@@ -36,7 +36,7 @@ def served(run: Run, data: Prepared) -> bool:
 
 
 def origin_of(objective: Objective, data: Prepared, *, heads: Collection[str]) -> Origin:
-    """What a policy comes from, and which of its heads is μ̂: by its objective, or as a copy of what served the log."""
+    """Origin of a policy, with its head for μ̂: by its objective, or as a copy of the policy that served the log."""
     reads = objective.reads()
     copies = reads.teacher and reads.beta is None and served(Run(reads.logging), data)
     beside = "logging" if "logging" in heads else None
@@ -45,7 +45,7 @@ def origin_of(objective: Objective, data: Prepared, *, heads: Collection[str]) -
 
 
 def over_catalogue(policy: Policy, data: Prepared, name: str, *, absent: float) -> Policy:
-    """The policy over the data's items, in their order; `absent` is its logit of those it does not know."""
+    """The policy over the data's items, in their order; `absent` is its logit of unknown items."""
     if policy.items["item_id"].equals(data.catalogue["item_id"]):
         return policy
     strangers = int((match_items(policy.items, data.catalogue) < 0).sum())
@@ -59,7 +59,7 @@ def over_catalogue(policy: Policy, data: Prepared, name: str, *, absent: float) 
 
 
 def logging_facts(given: Policy | None, data: Prepared, objective: Objective) -> dict[str, Any] | None:
-    """What the manifest says of a given μ̂: which it is, and how many training actions it cannot have taken."""
+    """Manifest entry of a given μ̂: its identity, and the number of training actions it cannot have taken."""
     if given is None:
         return None
     folder = objective.reads().logging
@@ -81,7 +81,7 @@ def logging_facts(given: Policy | None, data: Prepared, objective: Objective) ->
 
 
 def _unseen_actions(data: Prepared, unseen: np.ndarray) -> tuple[int, int]:
-    """Training actions on unseen items, and all of them."""
+    """Numbers of training actions on unseen items, and of all training actions."""
     item, event = (data["train"].arrays[name] for name in ("item", "event"))
     context = data.events.index(CONTEXT) if CONTEXT in data.events else -1
     unseen_actions = total = 0

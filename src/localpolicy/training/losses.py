@@ -1,4 +1,4 @@
-"""From a batch to a loss, as one module: what a step differentiates, and what DDP wraps."""
+"""Loss of a batch as one module, which a step differentiates and DDP wraps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from localpolicy.types import Batch, Terms
 
 
 class Losses(nn.Module):
-    """batch -> readout -> terms -> Σ over losses of Σ_n loss_n / count."""
+    """Module batch -> readout -> terms -> Σ over losses of Σ_n loss_n / count."""
 
     def __init__(self, reader: NetworkReader, objective: Objective, *, half: torch.dtype | None = None) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class Losses(nn.Module):
     def forward(
         self, batch: Batch, step: int, coin: bool, count: float | Tensor
     ) -> tuple[Tensor, dict[str, Tensor], Terms]:
-        """The loss, its named means (none where the batch is filled up), and the terms per position."""
+        """The loss, its named means (none if the batch is filled up), and the terms per position."""
         given = None if self.reader.logging_policy is None else self.reader.logging_policy.network
         with reading_in(self.reads_in, self.network, given):
             readout = self.reader.read(batch, step=step, coin=coin)
@@ -42,9 +42,9 @@ class Losses(nn.Module):
 
 @contextmanager
 def reading_in(half: torch.dtype | None, *networks: Any) -> Iterator[None]:
-    """Within the block these networks give hidden states in half precision, which heads follow; weights keep theirs."""
+    """Context manager: these networks give hidden states in half precision, which heads follow; weights keep theirs."""
     changed = [network for network in networks if network is not None]
-    # Tied heads read the item embeddings several times, beside each other: cast them once, before.
+    # Tied heads read the item embeddings several times, in parallel: cast them once, before.
     tables = [network.table for network in changed if len(network.towers) == 1 and network.config.tied]
     for network in changed:
         network.reads_in = half

@@ -1,4 +1,4 @@
-"""What the manifest of a trained run says: how it was trained, and which weights were selected."""
+"""Manifest of a trained run: settings, training, and the selected weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def manifest_of(
     run: Run, data: Prepared, config: Config, network: Network, done: Progress, *, processes: int, seconds: float,
     logging: dict[str, Any] | None, captured: bool, not_captured: str | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Objective, seed, data, the selected and the likeliest weights, and what training took."""
+    """Manifest: objective, seed, data, weights by the rule and by likelihood, time and memory."""
     likeliest = run.folder / LIKELIEST
     return {
         "objective": config.objective.name,

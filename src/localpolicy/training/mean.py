@@ -1,4 +1,4 @@
-"""The one mean: sum over positions, divided by the count of all ranks."""
+"""Mean losses: sums over positions, divided by the count of all ranks; no other mean is taken."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""How far an item without events may rise: said by held-out events, not guessed.
+"""Log-weight of items without events, fitted to held-out events.
 
-Known items stand for new ones: with rows mixed from items like them (as if they had no events), in the place of their
-own, log w is sought at which held-out events are likeliest. Where events of truly new items were held out, these decide
-themselves. At the best log w the mass given to such items is the share of events that they take; it is never above 0,
-so that no item is preferred for being new.
+Known items stand in for new ones: with embeddings mixed from similar items (as if they had no events), in place of
+their own, the log w of the largest held-out likelihood is sought. If events of truly new items were held out, these
+decide themselves. At the best log w the probability of such items is their share of the events; it is never above 0, so
+that no item is preferred for being new.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from localpolicy.model.item_embeddings import ABSENT, mixed
 from localpolicy.model.network import Network
 from localpolicy.runtime.ranks import Ranks
 
-POSITIONS = 2_000  # held-out positions that one number is fitted to
+POSITIONS = 2_000  # held-out positions that the log-weight is fitted to
 LOWEST, STEPS = -12.0, 24
-ENOUGH = 20  # held-out events of new items that speak for themselves
+ENOUGH = 20  # held-out events of new items that suffice for a fit to them
 
 
 @torch.no_grad()
 def fit_rise(network: Network, windows: Windows, catalogue: ModuleType, *, batch_size: int, ranks: Ranks) -> None:
-    """Set how far new items may rise, where there are any."""
+    """Fit the log-weight of new items to held-out events; do nothing without new items."""
     features = network.features
     if features is None or features.new is None or "policy" not in network.heads:
         return
@@ -67,7 +67,7 @@ def fit_rise(network: Network, windows: Windows, catalogue: ModuleType, *, batch
 
 
 def _logsumexp(head: AnyHead, hidden: Tensor, item: int, catalogue: ModuleType) -> Tensor:
-    """log Σ_a exp(h · w_a + b_a), from one item's score and its log-probability: as every backend gives them."""
+    """log Σ_a exp(h · w_a + b_a), from one item's score and its log-probability, which every backend gives."""
     at = torch.full((len(hidden),), item, device=hidden.device)
     logits = head.logits(hidden)
     log_probability: Tensor = catalogue.log_prob(logits, at)

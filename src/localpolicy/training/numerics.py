@@ -1,4 +1,4 @@
-"""How exact the arithmetic is: which precision the forward pass has, and whether equal runs must be equal on a GPU."""
+"""Numerics: precision of the forward pass, and deterministic operations on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORKSPACES = (":4096:8", ":16:8")  # with others cuBLAS may sum in another order
 
 
 def check_numerics(config: TrainConfig) -> None:
-    """Raise where the device cannot do what is asked. `config.device` is resolved."""
+    """Raise ConfigError if the device does not support the settings. `config.device` is resolved."""
     on_gpu = config.device.startswith("cuda")
     if config.precision == "bf16" and config.shard_catalogue:
         raise ConfigError("train.precision: bf16 and --shard-catalogue do not go together; use float32.")
@@ -35,7 +35,7 @@ def check_numerics(config: TrainConfig) -> None:
 
 
 def half(config: TrainConfig) -> torch.dtype | None:
-    """The type of the forward pass where it is not the weights'."""
+    """Type of the forward pass if it differs from the weights', else None."""
     return torch.bfloat16 if config.precision == "bf16" else None
 
 
@@ -45,9 +45,9 @@ _before = (False, False, False)
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Operations that could give another result next time raise; what was set before is set again afterwards.
+    """Context manager: operations with a result that may vary raise; earlier settings are restored afterwards.
 
-    Blocks may be nested or overlap: the last one to end sets it back.
+    Blocks may be nested or overlap: the last one to end restores them.
     """
     global _wanted, _before
     if not wanted:
@@ -73,7 +73,7 @@ def deterministic(wanted: bool) -> Iterator[None]:
 
 @contextmanager
 def tf32_products() -> Iterator[None]:
-    """Float32 products of the backbone on the GPU's matrix units, as the fused kernels' are; as before afterwards."""
+    """Context manager: float32 products of the backbone use the GPU's matrix units, like the fused kernels."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:

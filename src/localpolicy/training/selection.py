@@ -1,4 +1,4 @@
-"""Which epoch is kept: a weighted sum of validation figures, written as people write it."""
+"""Selection of the epoch that is kept: a weighted sum of validation metrics, written as people write it."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import TrainConfig
 from localpolicy.runs.run import IMITATION, LIKELIHOOD, PLAIN
 
-# Held-out positions without which a figure does not choose an epoch: as many as would tell a small difference if each
-# were of another sequence. They are not, so a figure may still mislead; but a poor choice among epochs costs little,
-# and the manifest counts positions by event, not sequences.
+# Held-out positions that a metric needs to choose an epoch: as many as would detect a small difference if each were of
+# another sequence. They are not, so a metric may still mislead; but a poor choice among epochs costs little, and the
+# manifest counts positions by event, not sequences.
 ENOUGH_POSITIONS = sample_needed()
 PROPENSITIES = "validation/propensity.npy"
 _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@-]*)")
 
 
 def rule(select: str, data: Prepared, objective: Objective) -> str:
-    """The rule that `auto` stands for.
+    """Selection rule that `auto` stands for.
 
-    Held-out likelihood for the logging policy's estimate. For the others, where the log states propensities, the lower
+    Held-out likelihood for the logging policy's estimate. For the others, if the log states propensities, the lower
     bound of the policy's value: ranking metrics and likelihood do not find the better policy there. Else the paper's.
-    Events with too few held-out positions (`ENOUGH_POSITIONS`) are left out of it. Where none has enough, held-out
+    Events with too few held-out positions (`ENOUGH_POSITIONS`) are left out of it. If none has enough, held-out
     likelihood decides, which is a mean over all positions.
     """
     if select != "auto":
@@ -45,16 +45,16 @@ def rule(select: str, data: Prepared, objective: Objective) -> str:
 
 
 def imitation(data: Prepared) -> str:
-    """What keeps an estimate of the logging policy: held-out likelihood; on a sparse log, ranking beside it.
+    """Selection rule for an estimate of the logging policy: held-out likelihood; on a sparse log, plus ranking.
 
-    There the likelihood at its best temperature is nearly level for many epochs, in which ranking rises by a tenth:
-    the weight lets 0.01 of nDCG outweigh 0.03 nats (docs/results/defaults.md).
+    There the likelihood at its best temperature is nearly level for many epochs, in which ranking rises by a tenth: the
+    weight lets 0.01 of nDCG outweigh 0.03 nats (docs/results/defaults.md).
     """
     return IMITATION if data.sparse and sum(_held_out(data).values()) >= ENOUGH_POSITIONS else LIKELIHOOD
 
 
 def events_left_out(select: str, data: Prepared, objective: Objective) -> str | None:
-    """What to tell the user where `auto` leaves events out, or a rule of their own rests on too few."""
+    """Warning if `auto` leaves events out, or if a rule of the user's depends on too few positions; else None."""
     held_out = _held_out(data)
     few = {name: held_out[name] for name in _paid(data) if held_out[name] < ENOUGH_POSITIONS}
     if select != "auto":
@@ -71,24 +71,24 @@ def events_left_out(select: str, data: Prepared, objective: Objective) -> str | 
 
 
 def choosing(windows: Windows, config: TrainConfig) -> Windows:
-    """The validation sequences that choose the epoch: all, or every second one (see `choose_on`)."""
+    """Validation sequences that choose the epoch: all, or every second one (see `choose_on`)."""
     return windows.part(0, 2) if config.choose_on == "half" and len(windows) > 1 else windows
 
 
 def _held_out(data: Prepared) -> dict[str, int]:
-    """Positions of the validation split by event, without those that no policy chose."""
+    """Number of positions of the validation split by event, without those that no policy chose."""
     events = data.held_out_events("validation")
     return {name: count for name, count in events.items() if name not in (NO_ANSWER, CONTEXT)}
 
 
 def _decisions(data: Prepared) -> int:
-    """Positions of the validation split, answered or not."""
+    """Number of positions of the validation split, answered or not."""
     events = data.held_out_events("validation")
     return sum(count for name, count in events.items() if name != CONTEXT)
 
 
 def _paid(data: Prepared) -> dict[str, float]:
-    """Rewards of the events held out that pay and have a name: a rule must not ask for what is not there.
+    """Rewards of the held-out events that pay and have a name: a rule must not name an absent one.
 
     Ratings are events too, but the nDCG of a 3 means nothing: they are judged as in the paper's bandit.
     """
@@ -101,7 +101,7 @@ def _paid(data: Prepared) -> dict[str, float]:
 
 
 def check_select(select: str, data: Prepared) -> None:
-    """Raise where a rule of the user's own names what validation cannot give: before training, not after."""
+    """Raise ConfigError if a rule of the user's names a metric that validation cannot give: before training."""
     if select == "auto":
         return
     groups = [*(name for name, count in _held_out(data).items() if count), "all", "new", "repeat", "reward-weighted"]
@@ -115,7 +115,7 @@ def check_select(select: str, data: Prepared) -> None:
 
 
 def selection_score(select: str, figures: Mapping[str, float]) -> float:
-    """The value of e.g. `1.0*purchase.nDCG@20 + 0.2*click.nDCG@20`."""
+    """Value of a rule such as `1.0*purchase.nDCG@20 + 0.2*click.nDCG@20`."""
     total = 0.0
     for weight, name in _terms(select):
         if name not in figures:

@@ -1,4 +1,4 @@
-"""Everything that is decided before the first step: the resolved config, the network, its reader and optimiser."""
+"""Setup before the first step: the resolved config, the network, its reader and optimiser."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from localpolicy.training.selection import rule
 # Decay bounds a weight by its inverse, and that of gains bounds probabilities: without it sparse logs are overfitted,
 # with all of it predictable logs are not learnt (docs/results/defaults.md).
 OF_VECTORS = 0.4
-# Read of a whole row: of these a sample would make noisy weights.
+# Fields that need a whole row: a sample would make noisy weights of them.
 WHOLE = {"logp_logging", "q_expected", "q_policy", "q_max", "cross_entropy"}
-OF_VALUE = 1e-2  # of the value head, itself: 1/β amplifies its noise
+OF_VALUE = 1e-2  # weight decay of the value head: 1/β amplifies its noise
 
 
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
-    """The config with every default that depends on data or machine filled in; `begun` is this very run, resumed."""
+    """The config with every default that depends on data or machine filled in; `begun` is this run, if it resumes."""
     older = _inherited(config) if begun is None else begun.config.model_dump()
     if config.objective.reads().teacher and config.model.features == AUTO:  # a student learns rows that are there
         config = config.model_copy(update={"model": config.model.model_copy(update={"features": []})})
@@ -69,7 +69,7 @@ def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
 
 
 def _histories(data: Prepared) -> dict[str, int]:
-    """Where sequences are single actions, or single lists, empty contexts are all that there is to evaluate."""
+    """`min_history` 0 if every validation sequence is one action or one list, else no override."""
     offsets, arrays = data["validation"].offsets, data["validation"].arrays
     before = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))
     before = before - arrays["above"] if "above" in arrays else before
@@ -77,7 +77,7 @@ def _histories(data: Prepared) -> dict[str, int]:
 
 
 def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
-    """With what its critics credit; a run that is resumed may know nothing of it, and stays as it began."""
+    """The objective with `credit` filled in; a resumed run keeps the value it started with."""
     objective = config.objective
     if begun is not None and (older := dict(begun.config.objective)).get("credit") is None:
         known = {name: value for name, value in older.items() if getattr(objective, name, value) is None}
@@ -96,7 +96,7 @@ def resolved_by(objective: Objective, data: Prepared) -> Objective:
 
 
 def rewards_of(data: Prepared) -> list[float]:
-    """The smallest three rewards of the training split's actions (of its lists, where a list has one), in order."""
+    """The smallest three rewards of the training split's actions (of its lists, if lists have one), in order."""
     arrays = data["train"].arrays
     reward = arrays["reward"]
     if data.one_reward and "above" in arrays:
@@ -110,19 +110,19 @@ def rewards_of(data: Prepared) -> list[float]:
 
 
 def states_propensities(data: Prepared) -> bool:
-    """Whether the log states μ(a|x) of what it holds: where all that was shown is in it."""
+    """Whether the log states μ(a|x) and holds every shown item."""
     return data.kind == "impressions" and "propensity" in data["train"].arrays
 
 
 def _inherited(config: Config) -> dict[str, Any] | None:
-    """The settings of the run whose weights this one starts from, or reads beside its own."""
+    """Settings of the run whose weights this one starts from, or whose logging policy it reads; else None."""
     folder = config.train.warm_start or config.objective.reads().logging
     older = None if folder == "head" else Run(folder)
     return older.config.model_dump() if older is not None and older.started else None
 
 
 def _events_differ(data: Prepared) -> bool:
-    """Whether past events say what came of them: their mean rewards in the training split differ."""
+    """Whether past events carry information: their mean rewards in the training split differ."""
     arrays = data["train"].arrays
     counts = np.bincount(arrays["event"], minlength=len(data.events))
     counts[[code for code, name in enumerate(data.events) if name == CONTEXT]] = 0
@@ -131,7 +131,7 @@ def _events_differ(data: Prepared) -> bool:
 
 
 def shard_of(data: Prepared, config: Config, ranks: Ranks) -> Shard | None:
-    """This rank's part of the catalogue, where it is split."""
+    """This rank's part of the catalogue, or None if it is not split."""
     if ranks.alone or not config.train.shard_catalogue:
         return None
     if data.n_items < ranks.total:
@@ -149,7 +149,7 @@ def build_reader(
     backbone: nn.Module | None = None,
     shard: Shard | None = None,
 ) -> NetworkReader:
-    """A new network with the heads the objective needs, and the reader of its numbers."""
+    """New network with the heads that the objective needs, and the reader of its numbers."""
     reads = config.objective.reads()
     logging_policy = open_logging_policy(config, data, shard=shard)
     torch.manual_seed(config.train.seed)
@@ -173,7 +173,7 @@ def build_reader(
 
 
 def sampler_of(data: Prepared, config: Config) -> Sampler | None:
-    """The sampler that `train.sampled` asks for; None where the sample would be the whole catalogue.
+    """Sampler for `train.sampled`; None if the sample would be the whole catalogue.
 
     Raise ConfigError if the objective, the log or the device needs sums over all items.
     """
@@ -195,7 +195,7 @@ def sampler_of(data: Prepared, config: Config) -> Sampler | None:
 
 
 def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
-    """What the network is told of the items; None where nothing is used."""
+    """Item features for the network, or None without features."""
     if not config.model.features:
         return None
     items = data.catalogue
@@ -212,7 +212,7 @@ def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
 
 
 def build_losses(reader: NetworkReader, config: Config, ranks: Ranks) -> nn.Module:
-    """From a batch to its loss; wrapped in DDP where several ranks have copies of the network."""
+    """Module from a batch to its loss, wrapped in DDP if several ranks have copies of the network."""
     losses = Losses(reader, config.objective, half=half(config.train))
     if ranks.alone or reader.network.shard is not None:
         return losses
@@ -226,7 +226,7 @@ def build_losses(reader: NetworkReader, config: Config, ranks: Ranks) -> nn.Modu
 
 
 def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> torch.optim.Optimizer:
-    """Adam, with decoupled weight decay. The value head has its own; heads take steps of `unit` times the rate."""
+    """Adam with decoupled weight decay. The value head has its own decay; heads take steps of `unit` times the rate."""
     train, device = config.train, network.embedding.device
     parameters: dict[str, list[nn.Parameter]] = {"heads.value.": [], "heads.": [], "features.": [], "": []}
     for name, parameter in network.named_parameters():
@@ -249,7 +249,7 @@ def build_optimiser(network: Network, config: Config, *, unit: float = 1.0) -> t
 
 
 def open_logging_policy(config: Config, data: Prepared, *, shard: Shard | None = None) -> Policy | None:
-    """The frozen run that stands for μ̂, where one is named: an estimate of μ, or the very run that served the log."""
+    """Frozen run for μ̂, if one is named: an estimate of μ, or the run that served the log. Else None."""
     reads = config.objective.reads()
     folder = reads.logging
     if folder == "head":

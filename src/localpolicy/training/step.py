@@ -1,6 +1,6 @@
-"""One training step: batch -> loss -> gradient -> optimiser -> log. A captured step records this very one.
+"""One training step: batch -> loss -> gradient -> optimiser -> log. A captured step records this function.
 
-Its randomness depends on (seed, number) alone, and on the rank: so a run goes on from a checkpoint as if it had never
+Its randomness depends on (seed, number) alone, and on the rank: so a run resumes from a checkpoint as if it had never
 stopped, and no generator's state is kept.
 """
 
@@ -25,7 +25,7 @@ from localpolicy.types import Batch, Terms
 
 @dataclass(frozen=True)
 class Step:
-    """What a step needs beside its batch."""
+    """Network, losses and optimiser of a training step."""
 
     network: Network
     losses: nn.Module  # batch -> loss, means, terms
@@ -34,7 +34,7 @@ class Step:
     ranks: Ranks
 
     def begin(self, number: int) -> bool:
-        """Seed the generators; gives the step's coin."""
+        """Seed the generators and return the step's coin."""
         config, ranks = self.config, self.ranks
         seed = config.seed * 1_000_003 + number + 1
         seed_generators(seed, config.device)
@@ -53,9 +53,9 @@ class Step:
         log: EpochLog | None,
         tables: AbstractContextManager[None] | None = None,
     ) -> None:
-        """One step down the mean over `count` positions, those of all ranks, and its entry in the log.
+        """Take a step down the mean over `count` positions, those of all ranks, and enter it into the log.
 
-        `tables` is open while gradients are formed, and decides when those of the item tables are added up.
+        `tables` is open while gradients are computed, and decides when those of the item tables are added up.
         """
         ranks, network = self.ranks, self.network
         self.optimiser.zero_grad(set_to_none=True)
@@ -64,7 +64,7 @@ class Step:
         network.build_item_embeddings(leaf=leaf)
         with tables or nullcontext():
             loss, means, terms = self.losses(batch, number, coin, count)
-            refuse_broken_terms(means, terms, number)  # a batch that is filled up has no means: its log tells
+            refuse_broken_terms(means, terms, number)  # a batch that is filled up has no means: its log is checked
             logging = GraphBranch(loss.device)
             # DDP averages gradients over ranks; ours are shares of one mean, so they must be summed.
             (loss * ranks.total if ranks.total > 1 and network.shard is None else loss).backward()

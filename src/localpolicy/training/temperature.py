@@ -25,8 +25,8 @@ from localpolicy.model.network import Network
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.types import Batch
 
-POSITIONS = 2_000  # held-out positions that one number is fitted to
-LOWEST, HIGHEST = 1 / 16, 4.0  # of the number
+POSITIONS = 2_000  # held-out positions that the temperature is fitted to
+LOWEST, HIGHEST = 1 / 16, 4.0  # range of the inverse temperature
 STEPS = 12  # halvings of its logarithm: to 0.1 %
 
 
@@ -35,7 +35,7 @@ class _Held(NamedTuple):
 
     hidden: Tensor  # [N, D]
     items: Tensor  # [N]
-    open_items: OpenItems | None  # the likelihood is among these
+    open_items: OpenItems | None  # items that the likelihood is among
 
 
 @torch.no_grad()
@@ -83,7 +83,7 @@ def _scaled(network: Network, hidden: Tensor, s: float) -> Logits:
 
 
 def scales(network: Network) -> list[Tensor] | None:
-    """What logits are linear in, beside the item embeddings: the final norm and the biases. None: unknown."""
+    """Parameters that logits are linear in, but for the item embeddings: the final norm and biases. None: unknown."""
     norm = getattr(network.backbone, "norm", None)
     if network.own_backbone or list(network.heads) != ["policy"] or not isinstance(norm, nn.LayerNorm):
         return None
@@ -94,7 +94,7 @@ def scales(network: Network) -> list[Tensor] | None:
 
 @contextmanager
 def sharpened(network: Network, s: float) -> Iterator[None]:
-    """Within the block all logits of the policy are multiplied by s; then its weights are again what they were."""
+    """Context manager: multiply the policy's logits by s; restore the weights on exit."""
     parameters = scales(network)
     assert parameters is not None
     before = [parameter.detach().clone() for parameter in parameters]

@@ -1,7 +1,7 @@
-"""The records of a run as TensorBoard events, beside metrics.jsonl, which stays the truth.
+"""Records of a run as TensorBoard events, in addition to metrics.jsonl, which stays the source.
 
-Events cannot be taken back. So a run that goes on throws the old ones away and writes those of the lines it kept
-again: nothing is there twice, and nothing from a future that was lost.
+Events cannot be taken back. So a resumed run removes the old ones and writes those of the lines it kept again: nothing
+is there twice, and nothing from an abandoned future.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Line = dict[str, Any]
 
 
 def require_tensorboard() -> None:
-    """Raise where the extra is missing."""
+    """Raise ConfigError if the extra is missing."""
     if importlib.util.find_spec("tensorboard") is None:
         raise ConfigError("train.tensorboard: tensorboard is not installed: pip install 'localpolicy[track]'.")
 
 
 @contextmanager
 def event_writer(folder: Path, lines: Sequence[Line], *, wanted: bool) -> Iterator[Callable[[Line], None]]:
-    """Yields what takes a line of metrics.jsonl; `lines` are there already."""
+    """Context manager: yield a function that writes a line of metrics.jsonl as events; `lines` are written first."""
     if not wanted:
         yield lambda line: None
         return

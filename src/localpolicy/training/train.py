@@ -51,7 +51,7 @@ def train(
 
     `objective` is a name, or an object with settings of its own such as `LPI(beta=0.3)`; `settings` are those of
     docs/settings.md by their names, on top of `config`. The run goes into the folder `out` (default: a new one under
-    the working directory, which the log names). `resume` goes on where a run stopped, or starts one. `backbone`
+    the working directory, which the log names). `resume` resumes a stopped run, or starts one. `backbone`
     replaces the configured one by any module of the protocol in `localpolicy.model.backbones`, or a class that is
     built as ours are. The log gets one line per epoch.
 
@@ -100,7 +100,7 @@ def improving_objective(data: Prepared) -> tuple[str, str]:
 def _fitted(
     name: str, data: Prepared, out: Path | str | None, *, resume: bool, force: bool, settings: dict[str, Any]
 ) -> Run:
-    """A simple baseline: it has no settings, and nothing to go on with."""
+    """Fit a simple baseline: it has no settings, and nothing to resume."""
     if settings:
         raise ConfigError(f"{', '.join(settings)}: {name} is fitted from counts and has no settings. Leave them out.")
     folder = Path(out) if out is not None else new_folder(name.replace(" ", "-"))
@@ -120,7 +120,7 @@ def training(
     backbone: nn.Module | None = None,
     towers: Path | None = None,
 ) -> Run:
-    """What `train` does, for a run and a config that are known.
+    """Train a run with a resolved folder and config: the work of `train`.
 
     `towers` is a folder where the networks of a closed form stay, for the next run that differs in the dial alone.
     """
@@ -161,7 +161,7 @@ def training(
 
 
 def tidy(run: Run) -> None:
-    """Remove what a kill after the end of training left: everything that a finished run has no more."""
+    """Remove files that a kill after the end of training left, and that a finished run does not have."""
     left = (run.folder / "checkpoint", run.stages)
     if any(path.exists() for path in (*left, run.folder / LOCK)):
         with suppress(RunError), training_lock(run.folder):  # unless its trainer is just about to do so

@@ -1,8 +1,8 @@
-"""The loop: the epochs and batches of one run.
+"""Training loop: the epochs and batches of one run.
 
 Every epoch: batch after batch, one step each (`step`: readout -> objective -> terms -> mean -> gradient); then
-validation (and between, where asked), and the best weights so far are kept. A CPU run that is killed and resumed ends
-with the same bytes as one that was not (see `checkpoint`).
+validation (and in between if set), and the best weights so far are kept. A CPU run that is killed and resumed ends with
+the same bytes as an uninterrupted one (see `checkpoint`).
 """
 
 from __future__ import annotations
@@ -53,30 +53,30 @@ from localpolicy.types import Batch
 
 LOG = logging.getLogger(__name__)
 EPOCHS = logging.getLogger(EPOCH_LINES)
-CHECK_EVERY = 200  # steps between checks that the losses are finite, where steps are captured
+CHECK_EVERY = 200  # steps between checks that the losses are finite, if steps are captured
 
 
 @dataclass
 class Trainer:
-    """What one run holds while it trains."""
+    """State of one run while it trains."""
 
     data: Prepared
     run: Run
     config: Config
     ranks: Ranks
     network: Network
-    losses: nn.Module  # batch -> loss, means, terms; wrapped in DDP where there are several ranks
+    losses: nn.Module  # batch -> loss, means, terms; wrapped in DDP if there are several ranks
     optimiser: torch.optim.Optimizer
     one_step: Step
     windows: Windows
     held_out: Windows
     keeping: Keeping
-    logging: dict[str, Any] | None = None  # the frozen μ̂, where there is one
-    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # beside metrics.jsonl
-    captured: CapturedSteps | None = None  # where steps may be replayed
-    not_captured: str | None = None  # why they may not
-    teacher: Policy | None = None  # whom the policy imitates, where it does
-    ends: float | None = None  # when its minutes are over, by perf_counter
+    logging: dict[str, Any] | None = None  # facts of the frozen μ̂, if there is one
+    record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # gets the lines of metrics.jsonl, too
+    captured: CapturedSteps | None = None  # runner of steps if they may be replayed
+    not_captured: str | None = None  # reason why they may not
+    teacher: Policy | None = None  # policy that is imitated
+    ends: float | None = None  # end of the time limit, by perf_counter
 
     @classmethod
     def start(
@@ -89,7 +89,7 @@ class Trainer:
         backbone: nn.Module | None = None,
         held_out: Windows | None = None,
     ) -> Trainer:
-        """Build what training needs by a resolved config (see `setup.resolve`).
+        """Build the network, optimiser and checkpoints of a resolved config (see `setup.resolve`).
 
         `held_out` are the sequences that pick the epoch (default: the validation split, or half of it).
         """
@@ -123,11 +123,11 @@ class Trainer:
 
     @property
     def batches(self) -> int:
-        """Of an epoch."""
+        """Number of batches per epoch."""
         return -(-len(self.windows) // self.config.train.batch_size)
 
     def train(self, *, resume: bool, older: bool = False) -> Run:
-        """All epochs, from the start or from a checkpoint."""
+        """Train all epochs, from the start or from a checkpoint; return the run."""
         began = time.perf_counter()
         config, run = self.config.train, self.run
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -197,7 +197,7 @@ class Trainer:
         return done
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
-        """Judge the averaged weights, where there are such."""
+        """Validate the averaged weights, if weights are averaged."""
         with averaged(self.optimiser), self.keeping.calibrated() as temperature, self.network.evaluation_embeddings():
             self.keeping.fit_rise()
             return self._judged(done, log, epoch=epoch, also=temperature)
@@ -205,8 +205,8 @@ class Trainer:
     def _judged(self, done: Progress, log: EpochLog, *, epoch: int, also: dict[str, float]) -> Progress:
         """Measure on the validation split, keep the weights if none were better, and record it.
 
-        `epoch` counts from 1; in its midst the record says how much of it was done, and its losses are those so far.
-        `also` are figures to record beside.
+        `epoch` counts from 1; within an epoch the record says how much of it was done, and its losses are those so far.
+        `also` are further metrics to record.
         """
         figures = (validate if self.config.objective.reads().policy else validate_critic)(
             self.policy(), self.held_out, self.config, data=self.data, step=done.step, ranks=self.ranks
@@ -238,7 +238,7 @@ class Trainer:
         return done
 
     def _batches(self, done: Progress) -> Iterator[Batch] | Iterator[Planned]:
-        """What is left of this epoch."""
+        """Remaining batches of this epoch."""
         config, ranks = self.config.train, self.ranks
         if self.captured is not None:
             return self.captured.planner.epoch(seed=config.seed, epoch=done.epoch, skip=done.batch)
@@ -247,7 +247,7 @@ class Trainer:
         )
 
     def _log(self, done: Progress) -> EpochLog:
-        """The log of this epoch, with what is in it already."""
+        """Log of this epoch, with its steps so far."""
         state = done.log if self.ranks.leads else None
         if self.captured is None:
             return EpochLog(self.config.train.device, state)
@@ -257,7 +257,7 @@ class Trainer:
     def step(
         self, batch: Batch | Planned, number: int, *, positions: float | None = None, log: EpochLog | None = None
     ) -> None:
-        """One optimiser step, replayed where it may be. `positions` counts those of all ranks."""
+        """Take one optimiser step, replayed if possible. `positions` counts those of all ranks."""
         coin = self.one_step.begin(number)
         if isinstance(batch, Planned):
             assert self.captured is not None
@@ -268,7 +268,7 @@ class Trainer:
     # ------------------------------------------------------------------ records
 
     def policy(self) -> Policy:
-        """The policy as it is now."""
+        """Policy with the present weights."""
         return Policy(self.network, self._origin, self.data.catalogue)
 
     @cached_property
@@ -277,7 +277,7 @@ class Trainer:
 
     @property
     def not_captured_because(self) -> str | None:
-        """Why steps were not replayed as a captured graph; None where they were."""
+        """Reason why steps were not replayed as a captured graph, or None if they were."""
         return self.not_captured if self.captured is None else self.captured.refused
 
     def _out_of_patience(self, done: Progress) -> bool:
@@ -285,7 +285,7 @@ class Trainer:
         return patience is not None and done.stale >= patience
 
     def _late(self, done: Progress) -> bool:
-        """Whether its minutes are over, on any rank; a first step is always made."""
+        """Whether the time limit is over, on any rank; a first step is always made."""
         if self.ends is None or not done.step:
             return False
         (late,) = self.ranks.summed(time.perf_counter() > self.ends)

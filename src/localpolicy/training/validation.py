@@ -1,4 +1,4 @@
-"""What an epoch is judged by: figures of the policy on the validation split."""
+"""Validation: metrics of the policy on the validation split, which judge an epoch."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from localpolicy.training.finite import refuse_broken_weights
 LOG = logging.getLogger(__name__)
 SHARES = np.linspace(0.02, 0.98, 49)  # of popularity in the blend
 ON_A_GPU, ON_A_CPU = 8192, 64  # sequences of a batch in validation, at least
-CLOSED_PAIRS = 1 << 24  # pairs of a position and an earlier one that are looked at together
+CLOSED_PAIRS = 1 << 24  # pairs of a position and an earlier one in one block
 
 
 def validate(
     policy: Policy, windows: Windows, config: Config, *, data: Prepared, step: int, ranks: Ranks
 ) -> dict[str, float]:
-    """Plain numbers, the same on all ranks, which share the work. A policy that is broken is an error."""
+    """Metrics as plain numbers, equal on all ranks, which share the work. TrainingError for a broken policy."""
     scores = score(
         policy,
         windows,
@@ -58,29 +58,29 @@ def validate(
         figures["value_error"], figures["constant_error"] = _value_errors(policy, windows, config, ranks)
     if (log := decisions(scores)) is not None:
         figures |= _value(log, config.train.estimator, reward_scale(data))
-    # A group of positions that is empty has no figure.
+    # An empty group of positions has no metric.
     return {name: value for name, value in figures.items() if math.isfinite(value)}
 
 
 def blended_likelihood(logp: np.ndarray, share: np.ndarray) -> float:
     """max over m of the mean of log((1 - m) π(a|x) + m q(a)), from log π(a|x) and the popularity q(a) of logged items.
 
-    On a sparse log the mean of log π alone falls long before ranking stops to improve: it is ruled by items that
-    training hardly shows, of which no network can know more than how popular they are. A mixture with popularity
-    (Jelinek and Mercer 1980) has that much for free, so that what the policy knows of the others decides. Items that
-    training never shows are left out by the caller: they are only ever pushed down, whatever is learnt.
+    On a sparse log the mean of log π alone falls long before ranking stops to improve: it is ruled by rare items, of
+    which no network can know more than their popularity. A mixture with popularity (Jelinek and Mercer 1980) has that
+    much for free, so that the policy's knowledge of the others decides. Items that training never shows are left out by
+    the caller: they are only ever pushed down, whatever is learnt.
     """
     probability = np.exp(logp.astype(np.float64))
     return max(float(np.log((1 - m) * probability + m * share).mean()) for m in SHARES)
 
 
 def reward_model(data: Prepared, config: Config) -> ItemMeans | None:
-    """r̂, where the estimator that chooses needs one."""
+    """Reward model r̂, or None if the estimator that chooses needs none."""
     return ItemMeans.fit(data) if by_name(config.train.estimator).reward_model else None
 
 
 def batch_size(config: Config) -> int:
-    """Sequences looked at together: more than a step has, which may be few."""
+    """Number of sequences in a batch of validation: more than in a step, which may have few."""
     size = max(config.train.batch_size, ON_A_GPU if config.train.device.startswith("cuda") else ON_A_CPU)
     if config.objective.reads().meetings:  # each position closes what its window held before
         return min(size, max(1, CLOSED_PAIRS // int(config.data.length) ** 2))
@@ -88,14 +88,14 @@ def batch_size(config: Config) -> int:
 
 
 def reward_scale(data: Prepared) -> float:
-    """The largest reward of any event, where rewards are of events: known before anything is measured."""
+    """The largest reward of any event, if rewards are of events: known before anything is measured."""
     return float(max(data.manifest["rewards"].values(), default=1.0)) or 1.0
 
 
 def _value(log: Decisions, estimator: str, scale: float) -> dict[str, float]:
-    """What one deviation from μ to this policy earns, by logged propensities; and the bound that chooses.
+    """Value of one deviation from μ to this policy by logged propensities, and the bound that chooses.
 
-    Where the log says too little of the policy the bound is the smallest reward.
+    If the log covers too little of the policy, the bound is the smallest reward.
     """
     (bound,) = value_bounds([log], estimator, scale=scale)
     lowest = float(log.earned.min())
@@ -111,10 +111,10 @@ def _value(log: Decisions, estimator: str, scale: float) -> dict[str, float]:
 
 
 def warn_of_propensities(figures: dict[str, float], data: Prepared) -> None:
-    """Warn where propensities break what true ones obey, whatever π: E_μ[π/μ] = 1, and E_μ[log π - log μ] <= 0.
+    """Warn if propensities break what true ones obey, whatever π: E_μ[π/μ] = 1, and E_μ[log π - log μ] <= 0.
 
     An estimate of μ that learns from stated propensities learns their faults too: then π/μ is 1, and only the second
-    tells, for the items' own frequencies.
+    rule shows it, for the items' own frequencies.
     """
     mean, se = figures.get("mean_weight", 1.0), figures.get("mean_weight_se", 0.0)
     if not data.known_items.all():  # the log never shows some: what π gives to these is missing from the mean
@@ -152,7 +152,7 @@ def frequencies_lead(data: Prepared) -> Estimate:
 def validate_critic(
     policy: Policy, windows: Windows, config: Config, *, data: Prepared, step: int, ranks: Ranks
 ) -> dict[str, float]:
-    """Squared error of a critic alone to the observed return, beside that of the best constant."""
+    """Squared errors of a critic alone, and of the best constant, to the observed return."""
     network, reads = policy.network, config.objective.reads()
     assert reads.critic is not None
     errors, targets, weights = [], [], []
@@ -182,7 +182,7 @@ def distance(policy: Policy, teacher: Policy, windows: Windows, config: Config, 
 
 @torch.no_grad()
 def _value_errors(policy: Policy, windows: Windows, config: Config, ranks: Ranks) -> tuple[float, float]:
-    """Squared error of V(x) held out, beside that of the best constant.
+    """Held-out squared errors of V(x), and of the best constant.
 
     V is measured against what it estimates: rewards in a bandit, and returns (which TD only approaches) otherwise.
     """

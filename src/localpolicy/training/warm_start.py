@@ -14,7 +14,7 @@ A new item starts as the mean item:
   probability 0, so the first time it is taken its gradient is as strong as any.
 
 Windows may be longer than the older run's: positions that it never saw start as its last one. Heads that it lacks start
-as in a new run, and so do events it never saw; the optimiser starts anew.
+as in a new run, and so do events it never saw; the optimiser starts from scratch.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json
 
 LOG = logging.getLogger(__name__)
-NEWCOMERS = 0.01  # most that all new items hold together, relative to the known ones
-POSITIONS = "backbone.position"  # [T, D], where the backbone has such
-FREE = ("dropout", *OF_ITEM_TABLE)  # of the model: no weight depends on them
+NEWCOMERS = 0.01  # largest mass of all new items together, relative to the known ones
+POSITIONS = "backbone.position"  # [T, D], if the backbone has positions
+FREE = ("dropout", *OF_ITEM_TABLE)  # settings of the model that no weight depends on
 
 
 @torch.no_grad()
 def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str, Any]:
-    """Copy the selected weights of the run in `folder` into `network`; return what the manifest records of it."""
+    """Copy the selected weights of the run in `folder` into `network`; return the entry for the manifest."""
     run = Run(folder)
     digest = run.manifest["policy_sha256"]
     run.refuse_altered("policy.json", "policy.safetensors", "items.parquet")
     about = read_json(run.folder / "policy.json")
     _refuse_other_shape(network, about["network"], run.folder)
     weights = load_weights(run.folder / "policy.safetensors")
-    if "critics" in about["network"]:  # of towers, the one that speaks of the log
+    if "critics" in about["network"]:  # of several towers, the logging policy's
         weights = {
             name.removeprefix("logging."): weight for name, weight in weights.items() if name.startswith("logging.")
         }
@@ -95,7 +95,7 @@ def warm_start(network: Network, folder: Path | str, data: Prepared) -> dict[str
 
 
 def _say_what_is_lost(items: pa.Table, data: Prepared, folder: Path) -> None:
-    """Items that a run was given without training are in no log yet: data without their table lack them."""
+    """Warn of items that the older run was given without training, and that data without their table lack."""
     lost = (match_items(items, data.catalogue) < 0) & (items["count"].to_numpy() == 0)
     if lost.any():
         ids = [str(each) for each in items["item_id"].filter(pa.array(lost))[:3].to_pylist()]
@@ -107,7 +107,7 @@ def _say_what_is_lost(items: pa.Table, data: Prepared, folder: Path) -> None:
 
 
 def _by_item(start: Tensor, older_index: Tensor, *, low: str | bool) -> Tensor:
-    """Logits in the data's order; new items get the mean of the known, a softmax head's bias less δ."""
+    """Tables in the data's order; new items get the mean of the known ones, a softmax head's bias minus δ."""
     known = older_index >= 0
     matched = start[older_index[known]]
     rows = start.new_empty((len(older_index), *start.shape[1:]))
@@ -127,7 +127,7 @@ def _of_longer_windows(position: Tensor, length: int) -> Tensor:
 
 
 def _by_event(target: Tensor, start: Tensor, events: list[str], older: list[str]) -> Tensor:
-    """Logits by the events' names; an event the older run never saw keeps its own start."""
+    """Event embeddings by the events' names; an event that the older run never saw keeps its own start."""
     rows = target.clone()
     for code, name in enumerate(events):
         if name in older:
@@ -136,7 +136,7 @@ def _by_event(target: Tensor, start: Tensor, events: list[str], older: list[str]
 
 
 def _refuse_other_shape(network: Network, older: dict[str, Any], folder: Path) -> None:
-    """Raise where weights cannot be taken over as they are, and name every difference."""
+    """Raise RunError if weights cannot be copied as they are, naming every difference."""
 
     def named(described: dict[str, Any]) -> dict[str, Any]:
         shape = {f"model.{name}": value for name, value in described["model"].items() if name not in FREE}

@@ -1,4 +1,4 @@
-"""What `prepare` asks of an engine. The SQL is the same for all of them; an adapter only carries it there."""
+"""Interface of an engine for `prepare`. The SQL is the same for all of them; an adapter only carries it there."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from localpolicy.data.sources import SourceTable
 
 
 class Engine(Protocol):
-    """Runs SQL over files and small tables."""
+    """Runner of SQL over files and small tables."""
 
     def read(self, view: str, table: SourceTable, *, rows: bool) -> Mapping[str, str]:
         """Make `view` over the files: columns c0, c1, …, and `_row` with `rows`. Return each column's type:
         integer, float, text, timestamp, date, boolean or other."""
 
     def skip_malformed(self) -> None:
-        """From now on lines that cannot be cut into columns are counted and passed over."""
+        """Skip and count lines that cannot be cut into columns, from now on."""
 
     def malformed(self) -> int:
-        """How many such lines there were."""
+        """Number of lines that were skipped."""
 
     def table(self, name: str, sql: str) -> None:
         """Compute `sql` once and keep the result as `name`."""
@@ -30,19 +30,19 @@ class Engine(Protocol):
         """Drop tables that nothing will read again."""
 
     def view(self, name: str, sql: str) -> None:
-        """Let `name` stand for `sql`."""
+        """Define `name` as the view `sql`."""
 
     def small(self, name: str, content: pa.Table) -> None:
-        """Make `content` known as `name`."""
+        """Make a small table known as `name`."""
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a small result."""
+        """Rows of a small result."""
 
     def arrow(self, sql: str) -> pa.Table:
-        """A small result as a table."""
+        """Small result as a table."""
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
-        """A large result, in order, a batch at a time."""
+        """Large result, in order, a batch at a time."""
 
     def close(self) -> None:
         """Close the engine; its tables are gone."""

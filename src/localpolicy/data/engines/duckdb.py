@@ -140,7 +140,7 @@ class DuckDB:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """DuckDB's errors about files, memory and disk, in our words."""
+        """Context manager: turn DuckDB's errors about files, memory and disk into ours."""
         try:
             yield
         except duckdb.Error as error:
@@ -162,7 +162,7 @@ class DuckDB:
             ) from None  # a flipped bit may be anything to whoever decodes it
 
     def _mixed_ends(self, error: Exception) -> str:
-        """What to tell of a file whose lines end in two ways, which DuckDB does not name; empty for other errors."""
+        """Message on a file whose lines end in two ways, which DuckDB does not name; empty for other errors."""
         if "state machine" in str(error):
             for file in self._texts:
                 if found := other_line_end(file):
@@ -172,7 +172,7 @@ class DuckDB:
 
 
 def _literal(file: Path) -> str:
-    """The file's name as DuckDB reads it: a name is a name, never a pattern or somebody's home."""
+    """SQL literal of a file's name, which DuckDB must not take for a pattern or a home folder."""
     name = str(file)
     if "\\" in name and any(mark in name for mark in PATTERN):
         raise DataError(f"{file}: DuckDB cannot open a name with both a backslash and one of {PATTERN}. Rename it.")
@@ -181,13 +181,13 @@ def _literal(file: Path) -> str:
 
 
 def _compression(table: SourceTable) -> str:
-    """By the names' ends, and said: DuckDB looks for them before a question mark, as in an address."""
+    """Compression by the ends of the names, stated since DuckDB looks for it before a question mark."""
     packed = {file.name.endswith(".gz") for file in table.files}
     return _text("auto" if len(packed) > 1 else "gzip" if packed == {True} else "none")
 
 
 def _places(table: SourceTable) -> list[int]:
-    """Where the table's columns stand in its Parquet files, from 1."""
+    """Positions of the table's columns in its Parquet files, from 1."""
     all_names = pq.read_schema(table.files[0]).names
     places = {name: place for place, name in reversed(list(enumerate(all_names, 1)))}
     return [places[name] for name in table.names]
@@ -202,7 +202,7 @@ def _kind(sql_type: str) -> str:
 
 
 def _malformed(error: Exception) -> str:
-    """file, line and remedy from DuckDB's report of a line it could not cut."""
+    """File, line and remedy from DuckDB's report of a line it could not cut."""
     text = str(error)
     text = text[:4000] + text[-4000:]  # it may quote a line without end
     line, original = re.search(r"CSV Error on Line: (\d+)", text), re.search(r"Original Line: ?(.*)", text)

@@ -176,17 +176,17 @@ class Spark:
 
 
 def _kind(sql_type: str) -> str:
-    """What our SQL calls a type; warehouses write whole numbers as decimals."""
+    """Our name of an SQL type; warehouses write whole numbers as decimals."""
     return "integer" if re.fullmatch(r"decimal\(\d+,0\)", sql_type) else TYPES.get(sql_type.split("(")[0], "other")
 
 
 def _literal(file: Path) -> str:
-    """The file's name as Hadoop reads it: a name is a name, never a pattern."""
+    """SQL literal of a file's name, which Hadoop must not take for a pattern."""
     return re.sub(r"([\\{}\[\]*?])", r"\\\1", str(file))
 
 
 def _name_malformed(table: SourceTable, scratch: Path) -> None:
-    """Let DuckDB find the line and say what is wrong with it: Spark only knows that there is one."""
+    """Raise DataError with the bad line, which DuckDB finds: Spark only knows that there is one."""
     from localpolicy.data.engines.duckdb import DuckDB
 
     (scratch / "malformed").mkdir()
@@ -201,7 +201,7 @@ def _name_malformed(table: SourceTable, scratch: Path) -> None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
-    """Spark's errors about files and disk, in our words."""
+    """Context manager: turn Spark's errors about files and disk into ours."""
     from pyspark.errors import PySparkException
 
     logging.getLogger("py4j").setLevel(logging.ERROR)

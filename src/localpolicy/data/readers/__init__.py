@@ -1,4 +1,4 @@
-"""One reader per source: where its files lie, what their columns mean, and the counts it should give.
+"""Readers, one per source: the places of its files, the meaning of their columns, and the published counts.
 
 A reader from outside is an object with a method `tables(paths, config, scratch)`. It returns tables that messages can
 name and engines can read: `SourceTable`s over files (its own may be written into the folder `scratch`), or frames. It
@@ -22,7 +22,7 @@ from localpolicy.errors import ConfigError, nearest
 
 @dataclass(frozen=True)
 class Reader:
-    """How one source is read."""
+    """Reader of one source, with its preset and its published counts."""
 
     tables: Callable[[Sequence[Path], PrepareConfig, Path], Sequence[SourceTable | Any]]
     preset: Mapping[str, Any] = field(default_factory=dict)  # settings of the source's recipe
@@ -40,7 +40,7 @@ READERS = {
 
 
 def _named(source: str) -> Any:
-    """One of ours, a registered one, or package.module:Name, which the user names here and which is imported."""
+    """Reader by name: one of ours, a registered one, or package.module:Name from the user, which is imported."""
     reader = READERS.get(source) or plugins.find("readers", source) or (plugins.load(source) if ":" in source else None)
     if reader is None:
         raise ConfigError(f"no source '{source}'{nearest(source, {*READERS, *plugins.registered('readers')})}")
@@ -48,7 +48,7 @@ def _named(source: str) -> Any:
 
 
 def find_reader(source: str | object) -> tuple[str, Reader]:
-    """The reader that `source` names or is, and the name that the manifest keeps."""
+    """Name that the manifest keeps, and the reader that `source` names or is."""
     reader: Any
     if isinstance(source, str):
         name, reader = source, _named(source)

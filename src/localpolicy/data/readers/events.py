@@ -35,7 +35,7 @@ Layout = tuple[str, tuple[str, ...], str, str]  # format, names, types, delimite
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """One table per layout found at `paths`, and one for each file that is written anew to be read."""
+    """One table per layout found at `paths`, and one for each file that is converted to be read."""
     layouts: dict[Layout, list[Path]] = defaultdict(list)
     written: list[SourceTable] = []
     for file in files_under(paths):
@@ -58,7 +58,7 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
 
 
 def _rewritten(file: Path, config: PrepareConfig, target: Path) -> SourceTable:
-    """The table of a JSON or Excel file, as Parquet in the scratch folder."""
+    """Table of a JSON or Excel file, converted to Parquet in the scratch folder."""
     as_parquet(file, target)
     names = tuple(parquet_schema(target).names)
     return SourceTable(
@@ -72,7 +72,7 @@ def _rewritten(file: Path, config: PrepareConfig, target: Path) -> SourceTable:
 
 
 def frame_table(frame: Any, config: PrepareConfig, scratch: Path, *, number: int = 1, of: int = 1) -> SourceTable:
-    """A table in memory, as a Parquet file in the scratch folder: both engines read that, and keep its rows' order.
+    """Table in memory as a Parquet file in the scratch folder: both engines read that, and keep its rows' order.
 
     Only the columns that are read are written.
     """
@@ -122,7 +122,7 @@ def _refuse_wide(file: Path, names: Sequence[str]) -> None:
 
 
 def _columns(names: tuple[str, ...], config: PrepareConfig) -> dict[str, str]:
-    """The user's map, and our own names for what it leaves out."""
+    """Map of our columns to the file's: the user's, and our own names for the others."""
     ours = {name: name for name in COLUMNS if name in names and name != "split"}  # that one is asked for
     columns = ours | dict(config.columns)
     if config.split_column is not None:

@@ -65,7 +65,7 @@ def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[
 
 
 def _copy(file: Path, writer: pq.ParquetWriter) -> None:
-    """Append a file's ratings to the table, each beside the movie whose heading it stands under."""
+    """Append a file's ratings to the table, each with the movie of its heading."""
     headings: list[tuple[int, int]] = []  # (how many ratings stand above it, movie)
 
     def heading(line: csv.InvalidRow) -> str:
@@ -94,7 +94,7 @@ def _copy(file: Path, writer: pq.ParquetWriter) -> None:
 
 
 def _sift(file: Path, writer: pq.ParquetWriter) -> BadLines:
-    """The same line by line; return the lines that are neither heading nor rating."""
+    """Append a file's ratings line by line; return the lines that are neither heading nor rating."""
     movie, ratings, first, count = None, 0, "", 0
     waiting: list[tuple[int, int, date, int]] = []
 

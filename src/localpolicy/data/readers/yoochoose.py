@@ -1,6 +1,6 @@
 """YooChoose (RecSys Challenge 2015): `yoochoose-clicks.dat` and `yoochoose-buys.dat`, no header.
 
-The paper's recipe: sessions with more than two clicks, their buys beside them, sorted by session and time.
+The paper's recipe: sessions with more than two clicks, with their buys, sorted by session and time.
 Published: 4.43 M sequences, 48,255 items, 24.6 M clicks and 1.15 M purchases (before the cut to the latest 20).
 The last is the total of the raw file; after the filter about 0.97 M would fit.
 """
@@ -34,7 +34,7 @@ COLUMNS = {"sequence_id": "session", "timestamp": "time", "item_id": "item"}
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """Clicks, then buys."""
+    """Tables of clicks, then of buys."""
     clicks = find(paths, "yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", what="YooChoose's clicks")
     buys = find(paths, "yoochoose-buys.dat", "yoochoose-buys.dat.gz", what="YooChoose's buys")
     names = {
