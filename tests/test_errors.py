@@ -6,7 +6,7 @@ import pytest
 from commands import lpi
 
 import localpolicy as lp
-from localpolicy.errors import ConfigError, DataError, as_keywords, nearest, on_command_line
+from localpolicy.errors import ConfigError, DataError, as_keywords, deprecated, nearest, on_command_line
 from localpolicy.runs.config import config_of
 
 
@@ -68,3 +68,16 @@ def test_a_ratings_file_gets_all_remedies_at_once(tmp_path):
     assert done.returncode == 2
     assert "--columns sequence_id=userId,item_id=movieId,event=rating" in done.stderr
     assert "--rewards '>=4=1,>=3=0.5,*=0'" in done.stderr
+
+
+def test_a_deprecation_warns_each_caller_and_is_told_once_on_stderr(caplog):
+    with pytest.warns(
+        DeprecationWarning, match=r"^old= is deprecated and will be removed in version 9\.9: use new=\.$"
+    ) as seen:
+        deprecated("--old", instead="--new", until="9.9")
+    with on_command_line(), pytest.warns(DeprecationWarning, match="^--old is deprecated .* use --new"):
+        deprecated("--old", instead="--new", until="9.9")
+    with pytest.warns(DeprecationWarning, match="^old= is"):
+        deprecated("--old", instead="--new", until="9.9")
+    assert len(seen) == 1
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2  # once as keywords, once as flags

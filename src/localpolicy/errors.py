@@ -9,7 +9,9 @@ Messages name options as the command line has them (--skip-bad-rows). A caller f
 
 from __future__ import annotations
 
+import logging
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -22,6 +24,8 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 10
 
 LONGEST_MESSAGE = 1900  # characters
 _flags = False  # whether the user typed a command
+_told: set[str] = set()  # deprecations that were told in this process
+LOG = logging.getLogger(__name__)
 
 # Our name -> names of the same thing elsewhere. Only letters count.
 MEANT = {
@@ -145,6 +149,15 @@ class TrainingError(LocalPolicyError):
 
 class Stopped(LocalPolicyError):
     """The user asked to stop; finished work is saved."""
+
+
+def deprecated(old: str, *, instead: str, until: str) -> None:
+    """Warn that `old` goes away with version `until`: a DeprecationWarning, and once per process a line on stderr."""
+    text = to_caller(f"{old} is deprecated and will be removed in version {until}: use {instead}.")
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
+    if text not in _told:
+        _told.add(text)
+        LOG.warning("%s", text)
 
 
 def shown(value: Any) -> str:

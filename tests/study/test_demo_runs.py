@@ -45,7 +45,7 @@ def played(**policies: tuple[float, float, float]) -> Section:
 @pytest.mark.parametrize(
     ("policies", "holds"),
     [
-        ({"mle": (0.0, 0.1, 0.01), "ips": (0.1, 0.0, 0.5), "lpi_b1": (0.2, 0.1, 0.3), "lpi_b3": (0.1, 0.2, 0.2)},
+        ({"mle": (0.0, 0.1, 0.01), "ips": (0.1, 0.0, 0.5), "lpi_b1": (0.2, 0.09, 0.3), "lpi_b3": (0.1, 0.2, 0.2)},
          [True, True, True, True]),
         ({"mle": (0.3, 0.1, 0.01), "ips": (0.1, 0.0, 0.1), "lpi_b1": (0.2, 0.2, 0.2), "lpi_b3": (0.1, 0.2, 0.3)},
          [False, False, False, False]),
@@ -55,10 +55,12 @@ def test_what_the_paper_claims_is_checked_on_the_figures(policies, holds):
     found = module.claims(played(**policies))
     assert [claim.holds for claim in found] == holds
     around = policies["lpi_b1"][1]
-    assert found[0].because == f"lpi β=0.1: +0.2000 ± {around:.4f}, lpi β=0.3: +0.1000 ± 0.2000"
+    gains = f"lpi β=0.1 +0.2000 ± {around:.4f}, lpi β=0.3 +0.1000 ± 0.2000"
+    assert found[0].because == gains + ("" if holds[0] else ". The critic has learnt nothing that pays here: stay at μ̂")
     assert found[0].rule == "one 95 % interval is above 0, corrected for 4 comparisons (Holm)"
     assert found[1].because.startswith("β=0.3: JS 0."), "the largest β first"
-    assert found[2].because.count("JS") == 3 and found[3].because.startswith("lpi β=0.1: J 0.7" if holds[3] else "mle")
+    assert [claim.claim.partition(":")[0] for claim in found] == ["the paper's claim"] * 2 + ["our claim"] * 2
+    assert found[3].because.startswith("lpi β=0.1: J 0.7" if holds[3] else "mle")
 
 
 def test_the_verdict_of_the_demo_goes_by_the_interval_beside_it():
@@ -76,8 +78,31 @@ def test_the_verdict_of_the_demo_goes_by_the_interval_beside_it():
 def test_the_demo_asks_objectives_and_not_their_names():
     """Any objective with a β is LPI, and any that weighs by π/μ̂ is IPS, whatever they are called."""
     section = played(mle=(0.0, 0.1, 0.01), mine_b1=(0.2, 0.1, 0.3), ips_pg=(0.1, 0.1, 0.5))
-    assert [claim.holds for claim in module.claims(section)] == [True, True, True, True]
+    assert [claim.holds for claim in module.claims(section)] == [True, True, False, True]  # as good at its distance
     assert module.headline({"bandit": section})[1][0].name.startswith("true reward of mine β=0.1")
+
+
+@pytest.mark.parametrize(
+    ("lpi", "ips", "holds", "says"),
+    [
+        ((0.2, 0.05, 0.3), (0.1, 0.04, 0.3), True, "lpi β=0.1: +0.2000 ± 0.0500 at JS 0.300; ips: +0.1000 ± 0.0400 at"),
+        ((0.2, 0.05, 0.3), (0.1, 0.06, 0.3), False, "IPS is as good a choice at its distance here"),
+        ((0.2, 0.05, 0.31), (0.1, 0.04, 0.3), False, "Every LPI policy moves further: add a larger β"),
+        ((0.2, 0.05, 0.3), None, None, "no policy here weighs by π/μ̂"),
+    ],
+)
+def test_lpi_is_compared_with_ips_at_no_greater_distance(lpi, ips, holds, says):
+    policies = {"mle": (0.0, 0.1, 0.01), "lpi_b1": lpi, **({} if ips is None else {"ips": ips})}
+    claim = module.claims(played(**policies))[2]
+    assert claim.holds is holds and says in claim.because
+
+
+def test_the_terminal_shows_tables_and_claims_within_80_columns():
+    section = played(mle=(0.0, 0.1, 0.01), ips=(0.1, 0.1, 0.5), lpi_b1=(0.2, 0.1, 0.3), lpi_b3=(0.1, 0.2, 0.2))
+    section = replace(section, title="A store", floor=Interval(0.1, 0.1, 0.1), claims=module.claims(section))
+    assert len(module.demo_table(section).fitting(80)) == 1
+    assert max(map(len, module.claim_lines(section))) <= 80
+    assert [line[2:5] for line in module.claim_lines(section) if line[2] != " "] == ["yes", "yes", "NO ", "yes"]
 
 
 def test_the_demo_says_what_lpi_earns_over_the_log():

@@ -111,15 +111,14 @@ for _name, _made in PAPER.items():
 def demo(
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("demo"),
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the worlds, logs and training")] = 0,
+    quick: Annotated[bool, typer.Option(help="a tenth of the log, to see that all works: figures are coarse")] = False,
     force: Force = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
+    from localpolicy.report.demo import claim_lines, demo_table
     from localpolicy.report.demo import demo as run
-    from localpolicy.report.demo import demo_table
 
-    for section in run(out=out, seed=seed, force=force).sections:
+    for section in run(out=out, seed=seed, quick=quick, force=force).sections:
         show(demo_table(section))
-        for claim in section.claims:
-            mark = {True: "yes", False: "NO ", None: "?  "}[claim.holds]
-            console().print(f"  {mark}  {claim.claim} ({claim.because})", highlight=False)
+        console().print("\n".join(claim_lines(section)), highlight=False)
     console().print(f"\nreport: {out / 'report.html'}\nthe same for machines: {out / 'demo.json'}", highlight=False)

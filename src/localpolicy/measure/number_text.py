@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
-from localpolicy.measure.estimate import Interval
+if TYPE_CHECKING:  # `lpi doctor` prints a table where scipy is missing
+    from localpolicy.measure.estimate import Interval
 
 NOTHING = "—"  # shown where a figure is missing
 FIGURES = 4  # significant ones of the largest number of a column

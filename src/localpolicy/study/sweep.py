@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,8 @@ def sweep(
     refuse_foreign(Path(out))
     swept = axes(asked.over, type(config.objective))
     listed = grid(swept) if asked.search == "grid" else []
+    if asked.search == "optuna" and find_spec("optuna") is None:  # said before anything is trained
+        raise ConfigError("--search optuna needs it: pip install 'localpolicy[sweep]'.")
     for point in corners(swept):
         resolve(point.apply(config), data)  # a mistake in any value is told before the first step
     references = _given(against, seeds) or [_reference(config, seed) for seed in REFERENCE_SEEDS]
@@ -272,10 +275,8 @@ def _refuse_budget(max_js: float, floor: dict[str, Estimate] | None, references:
 
 def optuna_search(axes: Sequence[Axis], trials: int, trial: Callable[[Point], float]) -> None:
     """`trial` so many points, one after another (TPE). The same results give the same proposals: it can go on."""
-    try:
-        import optuna
-    except ModuleNotFoundError:
-        raise ConfigError("--search optuna needs it: pip install 'localpolicy[sweep]'.") from None
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.WARNING)
 
     def propose(proposed: Any) -> float:
