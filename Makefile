@@ -10,7 +10,7 @@ FOR_USERS := report spark serve excel lakes sweep rank track mlflow trace
 
 TOOLS  := .tools/bin
 
-.PHONY: setup demo test trials lowest lint format docs check-docs site golden wheel lock image-locks sbom licences audit install-demo release clean
+.PHONY: setup demo test trials lowest lint format docs check-docs site golden wheel try-wheel lock image-locks sbom licences audit release clean
 
 READY  := $(VENV)/.ready-$(subst $(comma),-,$(EXTRAS))
 
@@ -95,10 +95,22 @@ $(TOOLS)/.ready:
 	$(TOOLS)/pip install --quiet --disable-pip-version-check uv cyclonedx-bom pip-audit
 	@touch $@
 
-wheel: setup  # the same bytes whenever and wherever it is built from one commit
-	rm -rf build dist/*.whl
-	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/pip wheel --quiet --no-deps --no-build-isolation -w dist .
-	sha256sum dist/*.whl
+# The page of an index has no folder beside it: with URL=https://…/blob/v0.2.0 links of the README lead there.
+SOURCE := build/source
+LINKS  := s@\]\((docs|examples|benchmarks|deploy|LICENSE|[A-Z]+\.md)@]($(URL)/\1@g
+
+wheel: setup  # wheel and source distribution of HEAD: the same bytes whenever and wherever they are built
+	rm -rf build dist/*.whl dist/*.tar.gz dist/SHA256SUMS && mkdir -p $(SOURCE) dist
+	git archive HEAD | tar -x -C $(SOURCE)
+	if [ -n "$(URL)" ]; then sed -i.bak -E '$(LINKS)' $(SOURCE)/README.md && rm $(SOURCE)/README.md.bak \
+		&& printf '\n[project.urls]\nSource = "%s"\n' '$(URL)' >> $(SOURCE)/pyproject.toml; fi
+	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && $(BIN)/pip wheel --quiet --no-deps --no-build-isolation \
+		-w dist ./$(SOURCE) && cd $(SOURCE) && $(abspath $(BIN))/python -c \
+		"from setuptools.build_meta import build_sdist; build_sdist('$(abspath dist)')" >/dev/null
+	cd dist && sha256sum *.whl *.tar.gz
+
+try-wheel: wheel  # installed alone and with each extra, into empty environments; runs the README's block and the demo
+	$(BIN)/python tools/try_wheel.py dist/*.whl
 
 lock: $(TOOLS)/.ready  # every package of an installation, with hashes
 	mkdir -p dist
@@ -124,13 +136,11 @@ licences: $(TOOLS)/.ready
 audit: lock
 	$(TOOLS)/python tools/audit.py dist/requirements.lock
 
-install-demo: wheel  # the wheel and its dependencies in an environment of its own
-	rm -rf .install && $(PYTHON) -m venv .install
-	.install/bin/pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[report]"
-	cd .install && bin/lpi demo --out demo
-
-release: wheel lock sbom licences audit
-	ls -l dist
+release: wheel lock sbom licences audit  # everything that is published beside the tag, in dist/
+	cp deploy/serve.lock deploy/full.lock dist/
+	cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
+	@echo 'sign: git tag -s vVERSION; gpg --armor --detach-sign dist/SHA256SUMS (or: cosign sign-blob). Publish dist/ and'
+	@echo 'the signature. Whoever installs: sha256sum -c SHA256SUMS; gpg --verify SHA256SUMS.asc; pip install --require-hashes.'
 
 clean:
-	rm -rf $(VENV) .tools .lowest .install build dist demo site
+	rm -rf $(VENV) .tools .lowest build dist demo site

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -39,6 +41,29 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_two_builds_have_the_same_bytes(wheel, tmp_path):
     assert build(tmp_path).read_bytes() == wheel.read_bytes()
+
+
+def test_the_source_distribution_holds_every_file_of_the_repository_and_builds_the_same_wheel(wheel, tmp_path):
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no repository: this is a source distribution itself")
+    tracked = [name for name in listed.stdout.splitlines() if (ROOT / name).is_file()]
+    for name in tracked:
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, tmp_path / "source" / name)
+    code = "from setuptools.build_meta import build_sdist; build_sdist('..')"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "source", check=True, capture_output=True)
+    (archive,) = tmp_path.glob("localpolicy-*.tar.gz")
+    with tarfile.open(archive) as opened:
+        held = {name.partition("/")[2] for name in opened.getnames()}
+        opened.extractall(tmp_path / "unpacked", filter="data")
+    assert set(tracked) <= held
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    command = [*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path / "dist", folder]
+    subprocess.run(command, check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}, capture_output=True)
+    (again,) = (tmp_path / "dist").iterdir()
+    with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
+        assert sorted(first.namelist()) == sorted(second.namelist())
 
 
 @pytest.mark.slow

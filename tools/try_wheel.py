@@ -55,7 +55,7 @@ def environment_of(place: Path, wheel: Path, extra: str = "", *, beside: Path | 
         (other,) = (beside / "lib").glob("python*/site-packages")
         (site / "base.pth").write_text(f"{other}\n")
     what = f"{wheel}[{extra}]" if extra else str(wheel)
-    pip = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--quiet"]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--quiet"]
     run(*pip, "install", "-c", ROOT / "constraints.txt", what, folder=place.parent)
     return python
 
