@@ -116,7 +116,51 @@ def coat(rng, n):
             "split": np.where(users % 5 == 0, "test", "train")}  # fmt: skip
 
 
+def orders(rng, n):
+    """Orders of a grocery's app: no prices, and a flag of what was bought before."""
+    return {
+        "order_id": np.arange(n) // 5, "user_id": np.repeat(rng.integers(60, size=n // 5), 5),
+        "order_dow": rng.integers(7, size=n), "product_id": rng.integers(40, size=n),
+        "add_to_cart_order": np.tile(np.arange(1, 6), n // 5), "reordered": rng.integers(2, size=n),
+    }  # fmt: skip
+
+
+def plays(rng, n):
+    """Plays of tracks, under the names of a music data base."""
+    return {
+        "userid": [f"user_{c:06d}" for c in rng.integers(60, size=n)],
+        "timestamp": [f"{START + timedelta(minutes=i):%Y-%m-%dT%H:%M:%SZ}" for i in range(n)],
+        "musicbrainz-artist-id": rng.integers(20, size=n), "musicbrainz-track-id": rng.integers(40, size=n),
+    }  # fmt: skip
+
+
+def reviews(rng, n):
+    """Reviews of beers in several respects, by profiles."""
+    return {
+        "review_profilename": [f"p{c}" for c in rng.integers(60, size=n)], "beer_beerid": rng.integers(40, size=n),
+        "review_time": 1_200_000_000 + 60 * np.arange(n), "review_overall": rng.integers(2, 11, size=n) / 2,
+        "beer_abv": rng.uniform(3, 9, size=n).round(1),
+    }  # fmt: skip
+
+
+def served(rng, n):
+    """Lists of a recommender's own log, under names of its own."""
+    lists = n // 4
+    return {
+        "recommendation": [f"r{c}" for c in np.repeat(np.arange(lists), 4)],
+        "visitor": np.repeat(rng.integers(60, size=lists), 4),
+        "shown_item": [f"A{c}" for _ in range(lists) for c in rng.permutation(30)[:4]],
+        "rank": np.tile(np.arange(1, 5), lists), "p": np.tile(1 / (30.0 - np.arange(4)), lists),
+        "outcome": rng.choice(["none", "click", "buy"], size=n, p=[0.8, 0.15, 0.05]),
+        "at": [f"{START + timedelta(minutes=i // 4)}" for i in range(n)],
+    }  # fmt: skip
+
+
 LOGS = {
+    "orders.csv": (orders, "user_id product_id - event=-", "till"),
+    "plays.csv": (plays, "userid musicbrainz-track-id timestamp event=-", "actions"),
+    "reviews.csv": (reviews, "review_profilename beer_beerid review_time reward=review_overall", "ratings"),
+    "served.jsonl.gz": (served, "visitor shown_item at event=outcome", "shown"),
     "grocery.csv": (grocery, "household_id product_id transaction_timestamp reward=sales_value", "till"),
     "tafeng.csv": (tafeng, "CUSTOMER_ID PRODUCT_ID TRANSACTION_DT reward=SALES_PRICE", "till"),
     "invoices.xlsx": (invoices, "CustomerID StockCode InvoiceDate reward=UnitPrice", "till"),
@@ -191,11 +235,18 @@ def test_a_log_is_read_as_a_person_would(tmp_path, name):
     who, what, when, worth = expected.split()
     ours, theirs = worth.split("=")
     assert roles["sequence_id"] == who and roles["item_id"] == what
-    assert roles.get("timestamp", "-") == when and roles[ours] == theirs
+    assert roles.get("timestamp", "-") == when and roles.get(ours, "-") == theirs
     assert kind in found.meaning[0] and who in found.meaning[1] and what in found.meaning[2]
     data = prepare_log(path, tmp_path / "out", found, seed=0)
     assert data.manifest["counts"]["events"] and sum(split.events for split in data.splits.values()) == 600
     why = {use.column: use.why for use in found.uses}
+    if name == "orders.csv":
+        assert found.rewards == "purchase=1" and "first time" in why["reordered"], "no answer to what was shown"
+        assert len(found.unsure) == 3 and not any("what people did" in each for each in (*why.values(), *found.unsure))
+    if name == "served.jsonl.gz":
+        assert {"request": "recommendation", "place": "rank", "propensity": "p"}.items() <= roles.items()
+    if name in ("plays.csv", "reviews.csv", "served.jsonl.gz"):
+        assert any(what in each and "by its name's end" in each for each in found.unsure), "said, with what changes it"
     if name == "grocery.csv":
         assert "an amount before a count (quantity)" in why["sales_value"] and "past" in why["household_id"]
         assert "--columns sequence_id=basket_id" in why["basket_id"]

@@ -25,7 +25,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "user", "customerid", "customer", "custid", "custno", "custkey", "clientid", "client", "memberid", "member",
         "uid", "cookie", "personid", "person", "profileid", "deviceid", "accountid", "reviewerid", "reviewer",
         "viewerid", "viewer", "listenerid", "listener", "readerid", "reader", "playerid", "player", "buyerid", "buyer",
-        "shopperid", "shopper", "customerno", "customernumber", "memberno", "kundennummer", "subscriberid", "guestid",
+        "shopperid", "shopper", "customerno", "customernumber", "memberno", "membernumber", "profilename",
+        "username", "kundennummer", "subscriberid", "guestid",
         "householdid", "household", "householdkey", "hhid", "hhkey", "panelist", "panelistid", "cardid", "cardno",
         "cardnumber", "loyaltyid", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
         "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
@@ -43,7 +44,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "podcast", "joke", "jokeid", "productcode", "itemcode", "articleno", "itemno", "artikelnummer",
         "restaurantid", "businessid", "venueid", "hotelid", "courseid", "jobid", "adid", "ad", "offerid", "goodsid",
         "goods", "artistid", "artist", "podcastid", "episodeid", "showid", "documentid", "docid", "poiid",
-        "artikel", "artikelid", "artikelnr",
+        "artikel", "artikelid", "artikelnr", "news",
         "produkt", "produktid", "produit", "producto", "prodotto", "produto", "articulo", "articolo", "товар",
         "商品", "商品id", "アイテム", "物品", "상품", "아이템",
     ),
@@ -67,7 +68,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "itemprob",
     ),
     "request": (
-        "request", "requestid", "listid", "slateid", "slate", "recommendationid", "recid", "queryid", "searchid",
+        "request", "requestid", "listid", "slateid", "slate", "recommendationid", "recommendation", "recid", "queryid",
+        "searchid",
         "displayid", "rankingid", "pageviewid", "impressionid", "impression", "anfrage", "requete",
         *CASES,
     ),
@@ -79,6 +81,8 @@ NAMES: dict[str, tuple[str, ...]] = {
     "policy": ("policy", "policyversion"),
     "reward": ("reward",),
 }  # fmt: skip
+TAILS = ("", "clean", "hash", "hashed", "key", "code", "name", "title", "description", "number", "no", "nr", "uuid")
+LEAST_LETTERS = 4  # of a name that is looked for at the end of a longer one
 RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
 FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
 # Parts of names that make a varying number a likely reward: how much came of it. What is stated as such comes first,
@@ -91,7 +95,7 @@ REWARDING = (
     ("price", "preis", "prix", "precio"),
     ("ratio", "completion", "progress"),
     ("dwell", "duration", "watch", "playtime", "listen", "seconds", "minutes"),
-    ("like", "thumb", "vote", "click", "conversion", "converted", "purchased", "label", "feedback"),
+    ("like", "thumb", "vote", "click", "conversion", "converted", "purchased", "label", "feedback", "target"),
     ("quantity", "qty", "units", "plays", "menge", "anzahl", "quantite", "cantidad", "count"),
 )
 MONEY, COUNTS = REWARDING[2:5], REWARDING[-1]
@@ -112,6 +116,24 @@ def plain(name: str) -> str:
     """The name in small letters and digits alone, without accents."""
     letters = unicodedata.normalize("NFKD", name.lower())
     return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
+
+
+def by_its_end(names: Sequence[str], ours: str) -> str | None:
+    """The column whose name ends with one that means ours, the surest first: musicbrainz-track-id, shown_item.
+
+    What only says how the id is written may follow: track_id_clean. None if there is no such column.
+    """
+    called = {name: plain(name) for name in names}
+    return next(
+        (
+            name
+            for word in map(plain, NAMES[ours])
+            for tail in TAILS
+            for name in names
+            if len(word) >= LEAST_LETTERS and called[name].endswith(word + tail)
+        ),
+        None,
+    )
 
 
 def columns_meant(names: Sequence[str], ours: Sequence[str] = tuple(NAMES)) -> dict[str, str]:

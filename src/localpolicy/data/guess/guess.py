@@ -21,7 +21,7 @@ from localpolicy.data.guess.shown import settle_lists, settle_propensity, settle
 from localpolicy.data.guess.when import say_order, settle_time
 from localpolicy.data.guess.who import settle_sequence, settle_split
 from localpolicy.data.guess.words import meaning
-from localpolicy.data.names import columns_meant, plain
+from localpolicy.data.names import by_its_end, columns_meant, plain
 from localpolicy.data.reading import ROW
 from localpolicy.data.times import Notation
 from localpolicy.errors import DataError
@@ -156,7 +156,7 @@ def _guessed(reading: Reading) -> Guess:
 
 
 def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
-    """Who and what, where no name is known: an only column of ids that is left; a request; a decision of its own."""
+    """Who and what, where no name is known: by its end, an only id that is left, a request, or a decision alone."""
     said = []
     for ours, what in (("item_id", "item"), ("sequence_id", "person or visit")):
         free = "request" if ours == "sequence_id" else ""  # a request may stand for a visit, never for an item
@@ -164,7 +164,11 @@ def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
         left = [name for name in names if name not in used and plain(name).endswith(IDS)]
         if ours in meant:
             continue
-        if len(left) == 1:
+        named = by_its_end([name for name in names if name not in used], ours)
+        if named is not None:
+            meant[ours] = named
+            said.append(f"{named} is taken for the {what}, by its name's end; to change that: --columns {ours}=NAME")
+        elif len(left) == 1:
             meant[ours] = left[0]
             said.append(f"{left[0]} is taken for the {what}, since it is the only id left")
         elif ours == "sequence_id" and "request" in meant:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from localpolicy.data.guess.event_words import MOST_EVENTS, likely_reward
 from localpolicy.data.guess.log import ANSWERS
 from localpolicy.data.guess.reading import PLACES, SCORES, Reading
-from localpolicy.data.names import FEW_STARS, RATINGS, REWARDING, columns_meant, plain, rewarding
+from localpolicy.data.names import BASKETS, FEW_STARS, RATINGS, REWARDING, columns_meant, plain, rewarding
 from localpolicy.errors import DataError
 from localpolicy.limits import NO_ANSWER
 
+AGAIN = ("re", "again", "repeat")  # how names of habits begin
 FEW_WORDS = 8  # values of a column that may be events, where no other is
-ONE_EVENT = "click"  # of every row, in a log that has neither events nor rewards
+ONE_EVENT, BOUGHT = "click", "purchase"  # of every row, in a log that has neither events nor rewards; of a till's
 PLACE_OF_COUNTS = len(REWARDING) - 1
 REWARDED = "interaction"  # of every row, in a log that states rewards alone
 
@@ -47,6 +48,10 @@ def settle_reward(reading: Reading) -> None:
     if stated is not None or reading.rewards is not None:
         return
     answers = [name for name in reading.left() if reading.log.answers(name) and likely_reward(name)]
+    if _is_till(reading):  # every row was bought: whether it was before is no answer to what was shown
+        habits = [name for name in answers if plain(name).startswith(AGAIN)]
+        answers = [name for name in answers if name not in habits]
+        reading.why |= {name: "ignored: every row was bought, whether or not for the first time" for name in habits}
     if len(answers) > 1 and "event" not in reading.meant:
         _several_answers(reading, sorted(answers, key=lambda name: likely_reward(name) or 0.0))
         return
@@ -109,9 +114,10 @@ def settle_one_event(reading: Reading) -> None:
     if "reward" in reading.meant:
         reading.event, reading.rewards = REWARDED, None
         return
-    reading.event = ONE_EVENT
-    reading.rewards = reading.rewards or f"{ONE_EVENT}=1"
-    for name in reading.left():
+    till = _is_till(reading)
+    reading.event = one = BOUGHT if till else ONE_EVENT
+    reading.rewards = reading.rewards or f"{one}=1"
+    for name in [] if till else reading.left():
         if columns_meant([name], ["timestamp"]) or name in reading.why:
             continue
         if plain(name) in SCORES and reading.log.numeric(name):
@@ -123,9 +129,14 @@ def settle_one_event(reading: Reading) -> None:
             reading.why[name] = f"few values ({listed}): is it what people did? Then say --columns event={name}"
             reading.unsure.append(f"{name} holds {listed}: if that is what people did, say --columns event={name}")
     reading.unsure.append(
-        f"there is neither an event nor a reward column: every row is a '{ONE_EVENT}', no event is worth more than "
+        f"there is neither an event nor a reward column: every row is a '{one}', no event is worth more than "
         "another, and there is nothing to improve but the likelihood"
     )
+
+
+def _is_till(reading: Reading) -> bool:
+    """Whether a column holds receipts."""
+    return not {plain(name) for name in reading.log.names}.isdisjoint(BASKETS)
 
 
 def _several_answers(reading: Reading, names: list[str]) -> None:

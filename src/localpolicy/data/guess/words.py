@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from localpolicy.data.guess.reading import Reading
-from localpolicy.data.names import BASKETS, MONEY, RATINGS, UNITS, plain
+from localpolicy.data.names import BASKETS, MONEY, RATINGS, REWARDING, UNITS, plain, rewarding
 from localpolicy.data.reading import ROW
 from localpolicy.limits import NO_ANSWER
 
+OF_PRICES, OF_COUNTS = REWARDING.index(MONEY[-1]), len(REWARDING) - 1
 LogKind = Literal["till", "lists", "ratings", "amounts", "actions"]
 # What a row is -> in what words it is told.
 ROWS: dict[LogKind, str] = {
@@ -26,7 +27,7 @@ def log_kind(reading: Reading) -> LogKind:
     rewarded = plain(reading.meant.get("reward", ""))
     if NO_ANSWER in reading.rename.values() or "propensity" in reading.meant:
         return "lists"
-    if rewarded in RATINGS or plain(reading.meant.get("event", "")) in (*RATINGS, "score"):
+    if any(part in rewarded for part in RATINGS) or plain(reading.meant.get("event", "")) in (*RATINGS, "score"):
         return "ratings"
     bought = any(part in rewarded for parts in (*MONEY, UNITS) for part in parts)
     if bought or ("reward" not in reading.meant and "event" not in reading.meant and not {*names}.isdisjoint(BASKETS)):
@@ -59,7 +60,10 @@ def _order(reading: Reading) -> str:
 
 def _reward(reading: Reading) -> str:
     if theirs := reading.meant.get("reward"):
-        return f"{theirs} of the row, as it stands"
+        count = next((name for name in reading.log.names if name != theirs and rewarding(name) == OF_COUNTS), None)
+        if count is None or rewarding(theirs) != OF_PRICES:
+            return f"{theirs} of the row, as it stands"
+        return f"{theirs} of the row, as it stands (if it is the price of one, multiply it by {count} first)"
     worth = reading.rewards or ""
     if event := reading.meant.get("event"):
         return f"what {event} is worth: {worth}"
