@@ -9,7 +9,7 @@ The first policy imitates what people found before there was a service. Every ni
 with no setting of ours, from the deployed run's weights; the gate judges it against the log on the first night, then
 against what is deployed, and what it deploys serves the next day. Printed: a line of JSON for each shop.
 
-`crossings` trains on the first day's log by lpi_cb, lpi_rl and auto, cold and from the deployed run's weights; `seconds`
+`crossings` trains on the first day's log by lpi_cb, lpi_rl and auto, cold and from the deployed weights; `seconds`
 by auto alone, to see how long that takes.
 """
 
