@@ -220,7 +220,10 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--persons", type=int, default=700, help="a day")
     parser.add_argument("--processes", type=int, default=1)
     given = parser.parse_args(words)
-    one = {"fresh": fresh, "crossings": crossings, "seconds": partial(crossings, objectives=("auto",))}[given.what]
+    kinds: dict[str, Callable[..., dict[str, Any]]] = {
+        "fresh": fresh, "crossings": crossings, "seconds": partial(crossings, objectives=("auto",))
+    }  # fmt: skip
+    one = kinds[given.what]
     with ProcessPoolExecutor(given.processes) as pool:
         waiting = [
             pool.submit(one, seed, days=given.days, persons=given.persons)

@@ -42,8 +42,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[1]
 DAILY, FURTHER = (ROOT / "examples" / name for name in ("daily.sh", "rollout.sh"))
 ITEMS, KINDS, PLACES = 20, 4, 3
-MOST_ITEMS, FLOOR = 200, 0.02  # the share of a request's probability that is spread evenly: so new items are shown
-CONTEXTS, DRAWS = 40, 100  # histories of each kind, and lists for each, by which values are taken
+CONTEXTS = 20  # histories of each kind, by which values are taken
 BUYS = 0.5  # of those who answer: the others look
 REWARDS = "buy=1.0,view=0.2"
 MEAN_REWARD = BUYS * 1.0 + (1 - BUYS) * 0.2  # of an answer
@@ -78,7 +77,6 @@ class World:
     def __init__(self, seed: int, *, drift: float) -> None:
         self.rng, self.drift, self.items = np.random.default_rng([seed, 1]), drift, ITEMS
         self.z = self.rng.standard_normal((KINDS, ITEMS))
-        self.noise = np.random.default_rng([seed, 2]).gumbel(size=(DRAWS, 1, MOST_ITEMS))  # of all policies and days
         self.contexts = [self.history(kind, np.random.default_rng([seed, 3, kind])) for kind in range(KINDS)
                          for _ in range(CONTEXTS)]  # fmt: skip
 
@@ -120,18 +118,16 @@ class World:
         items, events = ([[one[part] for one in history] for history in self.contexts] for part in (0, 1))
         logits = policy.logits(items, events).astype(np.float64)
         share = np.exp(logits - logits.max(1, keepdims=True))
-        return np.asarray((1 - FLOOR) * share / share.sum(1, keepdims=True) + FLOOR / len(policy.index))
+        return np.asarray(share / share.sum(1, keepdims=True))
 
     def value(self, policy: Any) -> float:
-        """The mean reward of a list of three, drawn by a policy now."""
+        """The mean reward of a list of three, drawn by a policy now: exact, over many histories."""
+        from localpolicy.simulation.lists import list_value
+
         known = [item for item in range(self.items) if f"i{item}" in policy.index]  # the others it never shows
-        column = np.array([policy.index[f"i{item}"] for item in known])
-        drawn = np.argsort(-(np.log(self.shares(policy)[None][:, :, column]) + self.noise[:, :, known]), axis=2)[
-            :, :, :PLACES
-        ]
-        best = np.array(known)[drawn]
+        shares = self.shares(policy)[:, [policy.index[f"i{item}"] for item in known]]
         kind = np.repeat(np.arange(KINDS), len(self.contexts) // KINDS)
-        return float(MEAN_REWARD * self.worth[kind[None, :, None], best].sum(2).mean())
+        return float(MEAN_REWARD * list_value(shares, self.worth[kind][:, known], np.ones(PLACES)).mean())
 
 
 class Played(NamedTuple):
@@ -238,11 +234,11 @@ class Shop:
                 kind, person = int(rng.integers(KINDS)), f"d{day}h{hours[0]:g}n{number}"
                 route, past = deployment.route(person), world.history(kind, rng)
                 drawn = route.recommender.recommend([[item for item, _ in past]], PLACES, seed=int(rng.integers(2**31)),
-                                                    events=[[event for _, event in past]], floor=FLOOR)  # fmt: skip
+                                                    events=[[event for _, event in past]])  # fmt: skip
                 request = Request(
                     id=new_id(at), time=at, person=person, history=past, items=drawn.items[0],
                     propensities=drawn.propensity[0].tolist(), policy=route.recommender.version, beta=None,
-                    mode="drawn", floor=FLOOR, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
+                    mode="drawn", floor=0.0, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
                     stage=route.stage, rollout=route.rollout,
                 )  # fmt: skip
                 write(database, request)
