@@ -157,12 +157,15 @@ def rerank(seconds: float, clients: int, log: Path | None, candidates: int = 500
         result = improve(*tables, items=world.items(), out=Path(folder) / "layer", critics=("logistic",))
         print(f"layer     β = {result.beta:.3g}; a body holds {np.mean([len(one) for one in asked]) / 1000:.0f} kB")
         for workers in (1, 2):
-            with served(result.folder, Path(folder) / f"log{workers}.db", "--workers", str(workers)) as (_, port):
+            with served(result.folder, Path(folder) / f"log{workers}.db", "--workers", str(workers)) as (process, port):
                 while not _phase(port, 1, 2.0, rate=None, questions=asked)["times"]:
                     pass  # workers still import
-                print(f"1 client, {workers} workers   {_said(_phase(port, 1, seconds, rate=None, questions=asked))}")
-                many = _phase(port, clients, seconds, rate=None, questions=asked)
-                print(f"{clients} clients, {workers} workers   {_said(many)}")
+                for count in (1, clients):
+                    spent = _cpu(process.pid)
+                    phase = _phase(port, count, seconds, rate=None, questions=asked)
+                    each = 1000 * (_cpu(process.pid) - spent) / len(phase["times"])
+                    of = f", {each:.2f} ms of CPU each" if workers == 1 else ""  # of several it is not the parent's
+                    print(f"{count} clients, {workers} workers   {_said(phase)}{of}")
 
 
 @contextmanager

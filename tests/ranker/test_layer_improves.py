@@ -14,6 +14,7 @@ import pytest
 import localpolicy as lp
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.plackett_luce import law
+from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.improve import improve
 from localpolicy.ranker.reading import read_requests
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests
@@ -77,7 +78,6 @@ def test_log_and_request_are_seen_alike(made):
     log = read_requests(*tables, items=world.items())
     layer = lp.Layer(result.folder)
     from localpolicy.ranker.law import standard_scores
-    from localpolicy.ranker.layer import as_columns
 
     score = np.empty(len(log.item))
     for block in log.padded():
@@ -142,6 +142,27 @@ def test_shadow_shows_the_rankers_own_order(made):
     assert answer.items == [candidates["item"][one] for one in best]
     assert answer.propensities == [1] * 5
     assert len(answer.record["would_show"]) == 5
+
+
+def test_the_price_of_rules_is_what_the_critics_lose_by_them(made):
+    """Of lists of one place it is enumerated; a boost of the best earns, a pin of the worst costs."""
+    world, result = made
+    layer = lp.Layer(result.folder)
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(3)), 0)
+    record = layer.rerank(candidates, 1, context=context).record
+    law_, columns = np.array(record["probabilities"]), as_columns(candidates)
+    (critic,) = layer.critics.values()
+    chance = 1 / (1 + np.exp(-critic.log_odds(layer._first(columns, context))))
+    worst, best = (candidates["item"][at] for at in (int(chance.argmin()), int(chance.argmax())))
+    found = layer.price(candidates, 1, lp.Rules(pin={1: worst}), context=context, draws=4000,
+                        rng=np.random.default_rng(1))  # fmt: skip
+    assert found == pytest.approx(1 - chance.min() / (law_ @ chance), rel=0.05)
+    boosted = law_ * np.where(np.array(candidates["item"]) == best, 9.0, 1.0)
+    found = layer.price(candidates, 1, lp.Rules(boost=[{"item": best, "times": 9}]), context=context, draws=4000,
+                        rng=np.random.default_rng(1))  # fmt: skip
+    assert found == pytest.approx(1 - boosted @ chance / boosted.sum() / (law_ @ chance), abs=0.02)
+    assert found < 0
+    assert layer.price(candidates, 5, lp.Rules(), context=context, draws=2000) == pytest.approx(0, abs=0.02)
 
 
 def test_rules_of_the_layer_and_of_one_request(made):
@@ -262,3 +283,12 @@ print({{"torch", "pyarrow", "duckdb", "scipy"}} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_whole_numbers_are_ids_however_they_are_written():
+    assert as_columns([{"item": 3.0, "score": 1}, {"item": 4, "score": 2}])["item"] == [3, 4]
+    checked = as_columns({"item": ["a"], "score": [1]})
+    assert as_columns(checked) is checked
+    for wrong in (3.5, 1e300, True, None):
+        with pytest.raises(DataError, match="an item's id is a whole number or a text"):
+            as_columns([{"item": wrong, "score": 1}])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from localpolicy.errors import DataError, shown
 from localpolicy.ranker.log import Column, RequestLog
 
 BINS = 10  # quantiles of a number
@@ -159,3 +160,50 @@ def _floats(values: Any) -> np.ndarray:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         return np.array([_number(value) for value in values])
+
+
+def _whole(item: float) -> Any:
+    """3 for 3.0, as JSON has one kind of number."""
+    return int(item) if item.is_integer() and abs(item) < 1 << 53 else item
+
+
+class Columns(dict[str, Any]):
+    """Columns of candidates that `as_columns` has checked."""
+
+
+def as_columns(candidates: Any) -> Columns:
+    """Return candidates as columns of one length; raise DataError naming what is wrong."""
+    if isinstance(candidates, Columns):
+        return candidates
+    columns = Columns()
+    if isinstance(candidates, Mapping):
+        columns.update((str(name), values) for name, values in candidates.items())
+    else:
+        rows = list(candidates)
+        names = dict.fromkeys(name for row in rows for name in row)
+        columns.update((name, [row.get(name) for row in rows]) for name in names)
+    if "item" not in columns or not len(columns["item"]):
+        raise DataError("candidates must name their 'item', and there must be one at least.")
+    if not {"score", "probability"} & set(columns):
+        raise DataError("candidates need a 'score' or a 'probability' each.")
+    size = len(columns["item"])
+    for name, values in columns.items():
+        if len(values) != size:
+            raise DataError(f"{size} candidates have {len(values)} of '{name}': expected one each.")
+    columns["item"] = [_whole(item) if isinstance(item, float) else item for item in columns["item"]]
+    for item in columns["item"]:
+        if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
+            raise DataError(f"an item's id is a whole number or a text, got {shown(item)}.")
+    if len(set(map(str, columns["item"]))) < size:
+        seen: set[str] = set()
+        twice = next(item for item in map(str, columns["item"]) if item in seen or seen.add(item))  # type: ignore[func-returns-value]
+        raise DataError(f"candidate {shown(twice)} is named twice.")
+    for name in {"score", "probability"} & set(columns):
+        try:
+            columns[name] = np.array(columns[name], np.float64)
+        except (TypeError, ValueError):
+            raise DataError(f"every candidate needs a '{name}' that is a number.") from None
+        if not np.isfinite(columns[name]).all():
+            where = int(np.flatnonzero(~np.isfinite(columns[name]))[0])
+            raise DataError(f"the {name} of {shown(columns['item'][where])} is not a finite number. Leave it out.")
+    return columns

@@ -21,10 +21,10 @@ from uuid import uuid4
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, nearest, shown
+from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, nearest
 from localpolicy.plackett_luce import Ranked, best, check_places, draw, law
 from localpolicy.ranker.critic import CRITICS, Critic
-from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen
+from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen, as_columns
 from localpolicy.ranker.rules import Openings, Rules, draw_under, openings
 from localpolicy.runtime.files import read_sealed, sha256
 from localpolicy.runtime.formats import Format
@@ -203,6 +203,32 @@ class Layer:
         return Reranked(own if self.shadow else drawn, [1.0] * k if self.shadow else record["propensities"], request,
                         self.version, page, above, record)  # fmt: skip
 
+    def price(
+        self,
+        candidates: Any,
+        k: int,
+        rules: Rules,
+        *,
+        context: Mapping[str, Any] | None = None,
+        resting: Sequence[Any] = (),
+        draws: int = 200,
+        rng: np.random.Generator | None = None,
+    ) -> float:
+        """Share of a list's expected reward, by the critics, that rules cost in this request; below 0 if they earn."""
+        columns, context = as_columns(candidates), context or {}
+        items, rest = [str(item) for item in columns["item"]], [str(item) for item in resting]
+        first, worth = self._first(columns, context), self._worth({})
+        chance = sum((worth[event] / (1 + np.exp(-critic.log_odds(first))) for event, critic in self.critics.items()),
+                     np.zeros(len(items)))  # fmt: skip
+        examined = np.array(self.about["examined"])[np.minimum(np.arange(k), len(self.about["examined"]) - 1)]
+        rng = rng or np.random.default_rng()
+        earned = []
+        for one, away in ((Rules(), []), (rules, rest)):
+            logits = self.logits(columns, context, one.weights)
+            lists = (self._ranked(logits, columns, items, k, one, away, rng).order for _ in range(draws))
+            earned.append(np.mean([chance[order] @ examined for order in lists]))
+        return float(1 - earned[1] / earned[0])
+
     def logits(
         self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
     ) -> np.ndarray:
@@ -227,16 +253,22 @@ class Layer:
         self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
     ) -> np.ndarray:
         """Σ w Â: log-odds at the first place, centred within the request."""
-        self._check_weights(weights)
+        first, worth = self._first(columns, context), self._worth(weights)
+        found = sum((worth[event] * critic.log_odds(first) for event, critic in self.critics.items()),
+                    np.zeros(len(first.place)))  # fmt: skip
+        return np.asarray(found - found.mean())
+
+    def _first(self, columns: Mapping[str, Any], context: Mapping[str, Any]) -> Seen:
+        """Candidates as critics see them at the first place."""
         own = self._own(columns)
         seen = {**columns, SCORE: (own - own.mean()) / (own.std() or 1.0)}
         codes, numbers = self.encoder.of_request(seen, context)
-        first = Seen(codes, numbers, np.zeros(len(own), np.int64))
-        worth = {event: one["weight"] for event, one in self.about["critics"].items()} | dict(weights)
-        found = sum(
-            (worth[event] * critic.log_odds(first) for event, critic in self.critics.items()), np.zeros(len(own))
-        )
-        return np.asarray(found - found.mean())
+        return Seen(codes, numbers, np.zeros(len(own), np.int64))
+
+    def _worth(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Weight of each event's Â: the run's, or the stated one."""
+        self._check_weights(weights)
+        return {event: one["weight"] for event, one in self.about["critics"].items()} | dict(weights)
 
     def _own(self, columns: Mapping[str, Any]) -> np.ndarray:
         if SCORE in columns:
@@ -264,40 +296,6 @@ class Layer:
         for event in weights:
             if event not in self.about["critics"]:
                 raise ConfigError(f"weights: no critic of '{event}'{nearest(event, self.about['critics'])}")
-
-
-def as_columns(candidates: Any) -> dict[str, Any]:
-    """Candidates as columns of one length, or an error that names what is wrong."""
-    if isinstance(candidates, Mapping):
-        columns = {str(name): values for name, values in candidates.items()}
-    else:
-        rows = list(candidates)
-        names = dict.fromkeys(name for row in rows for name in row)
-        columns = {name: [row.get(name) for row in rows] for name in names}
-    if "item" not in columns or not len(columns["item"]):
-        raise DataError("candidates must name their 'item', and there must be one at least.")
-    if not {"score", "probability"} & set(columns):
-        raise DataError("candidates need a 'score' or a 'probability' each.")
-    size = len(columns["item"])
-    for name, values in columns.items():
-        if len(values) != size:
-            raise DataError(f"{size} candidates have {len(values)} of '{name}': expected one each.")
-    for item in columns["item"]:
-        if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
-            raise DataError(f"an item's id is a whole number or a text, got {shown(item)}.")
-    if len(set(map(str, columns["item"]))) < size:
-        seen: set[str] = set()
-        twice = next(item for item in map(str, columns["item"]) if item in seen or seen.add(item))  # type: ignore[func-returns-value]
-        raise DataError(f"candidate {shown(twice)} is named twice.")
-    for name in {"score", "probability"} & set(columns):
-        try:
-            columns[name] = np.array(columns[name], np.float64)
-        except (TypeError, ValueError):
-            raise DataError(f"every candidate needs a '{name}' that is a number.") from None
-        if not np.isfinite(columns[name]).all():
-            where = int(np.flatnonzero(~np.isfinite(columns[name]))[0])
-            raise DataError(f"the {name} of {shown(columns['item'][where])} is not a finite number. Leave it out.")
-    return columns
 
 
 def _softmax(logits: np.ndarray) -> list[float]:

@@ -69,7 +69,7 @@ def explore_tables(plan: ExplorePlan) -> list[Table]:
         "cost": [_around(one.cost, "{:.2%}") for one in plan.draws],
         "overlap": [f"{one.overlap:.0%}" for one in plan.draws],
         f"lists for +{plan.gain:.0%}": [_around(one.lists, "{:,.0f}") for one in plan.draws],
-        "days": ["–" if one.days is None else _around(one.days, "{:,.3g}") for one in plan.draws],
+        "days": ["–" if one.days is None else _around(one.days, "{:,.1f}") for one in plan.draws],
     }
     for name in ("pins", "share"):  # a terminal has room for what differs
         if len(set(columns[name])) == 1:

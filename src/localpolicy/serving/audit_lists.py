@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from localpolicy.errors import DataError
-from localpolicy.ranker.layer import Layer, as_columns
+from localpolicy.ranker.features import as_columns
+from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.rules import Rules, openings, propensities_under, transforms_under
 from localpolicy.serving.database import Database
 from localpolicy.serving.draw import conditional_propensities, top, transforms

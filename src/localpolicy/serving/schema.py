@@ -38,9 +38,8 @@ Whole = Annotated[int, BeforeValidator(_whole)]
 Real = Annotated[float, Strict()]  # whole ones too; neither texts nor true and false
 Text = Annotated[StrictStr, Field(min_length=1, max_length=LONGEST_TEXT, pattern=WRITABLE)]
 _IN_64_BITS: Any = Field(ge=-LARGEST_ID - 1, le=LARGEST_ID)
-Item = Annotated[
-    Annotated[int, Strict(), _IN_64_BITS] | Text | Annotated[Whole, _IN_64_BITS], Field(union_mode="left_to_right")
-]
+IdNumber = Annotated[int, Strict(), _IN_64_BITS]
+Item = Annotated[IdNumber | Text | Annotated[Whole, _IN_64_BITS], Field(union_mode="left_to_right")]
 Moment = Annotated[Whole, Field(ge=0, le=253_402_300_799_999)]  # milliseconds, to the year 9999
 
 
