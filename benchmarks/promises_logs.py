@@ -107,13 +107,18 @@ def chosen(name: str, *, again: float, second: float, price: float, count: int) 
     def cell(repeats: int, seed: int = 0) -> Iterator[Row]:
         rng = np.random.default_rng([41, round(10 * again), round(10 * second), round(10 * price), seed])
         said: dict[str, Counter[str]] = {"same": Counter(), "better": Counter()}
+        asked_of: Counter[str] = Counter()
         for _ in range(repeats):
             mu = normalised(rng.dirichlet(np.full(ITEMS, 1.5)) + 1e-4)
             buys = 1 / (1 + np.exp(1.6 - rng.standard_normal(ITEMS)))
             prices = np.exp(price * rng.standard_normal(ITEMS))
-            noise = 0.5 * rng.standard_normal(ITEMS)
+            table, noise = Table(mu[None], (buys * prices + view)[None], np.ones(1)), rng.standard_normal((1, ITEMS))
             for what, gain in (("same", -0.002), ("better", 0.2)):
-                policy = _at(mu, buys * prices + view, noise if gain < 0 else 0.3 * noise, gain)
+                found = at_gain(table, (0.5 if gain < 0 else 0.15) * noise, gain)
+                if found is None:
+                    continue
+                asked_of[what] += 1
+                policy = found[0]
                 person = np.repeat(np.arange(count), met)
                 item = rng.choice(ITEMS, p=mu, size=len(person))
                 rows = _rows(person, item, buys, prices, rng, again=again, second=second, view=view)
@@ -122,19 +127,11 @@ def chosen(name: str, *, again: float, second: float, price: float, count: int) 
                 said[what]["told"] += worth.low is not None
         for what, promise, promised in (("same", "says test online of what gains nothing", "≤ 5 %"),
                                         ("better", "says test online of a gain of 20 %", "–")):  # fmt: skip
-            found = said[what]
-            yield Row(promise, f"{name}: {count:,} people", found["test online"], repeats, promised,
-                      repeats - found["told"])  # fmt: skip
+            times, logs = said[what], asked_of[what]
+            yield Row(promise, f"{name}: {count:,} people", times["test online"], logs, promised,
+                      logs - times["told"])  # fmt: skip
 
     return cell
-
-
-def _at(mu: np.ndarray, worth: np.ndarray, noise: np.ndarray, gain: float) -> np.ndarray:
-    """μ exp(noise + c worth) that earns (1 + gain) times as much."""
-    table = Table(mu[None], worth[None], np.ones(1))
-    found = at_gain(table, noise[None], gain)
-    assert found is not None
-    return np.asarray(found[0])
 
 
 def _rows(person: np.ndarray, item: np.ndarray, buys: np.ndarray, prices: np.ndarray, rng: np.random.Generator, *,

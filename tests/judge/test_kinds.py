@@ -111,6 +111,18 @@ def test_each_policy_is_scored_once(place, monkeypatch):
         np.testing.assert_allclose(one.value or 0.0, other.value or 0.0, rtol=1e-9)
 
 
+@pytest.mark.parametrize("better", ["yes", "no"])
+def test_only_what_is_no_better_is_called_so_where_your_own_recommender_was_not_judged(better):
+    """Before: a policy that ranked purchases higher and views lower was "no better than an imitation"."""
+    checks = [check("gain", better, "", plain="why"), check("segments", "no", "", plain="a segment loses")]
+    lists = SimpleNamespace(name="old")
+    for imitates, kind in ((True, "metric"), (False, "metric"), (True, "value")):
+        found = Gate(checks, SimpleNamespace(name="new"), lists, GateRules(), kind=kind, imitates=imitates).next_step
+        of_imitation = imitates and kind == "metric"
+        assert ("was not judged" in found) == of_imitation and found.startswith("Keep") != of_imitation
+        assert ("no better than an imitation" in found) == (of_imitation and better == "no")
+
+
 def test_the_first_stage_is_a_command_that_the_command_line_takes(monkeypatch):
     """Before: it named an option that there is not."""
     given: dict[str, object] = {}

@@ -17,9 +17,10 @@ NEXT = {
     "do not deploy": f"{KEEP} The checks say what fell short.",
     "nothing to decide": KEEP,
 }
+NO_BETTER = "It is no better than an imitation of your log."
 NOT_JUDGED = (
-    "It is no better than an imitation of your log. Your own recommender was not judged: give lists of its own (lpi go "
-    "--own, or lpi gate --against). The imitation may itself be worth a test online."
+    "Your own recommender was not judged: give lists of its own (lpi go --own, or lpi gate --against). The imitation "
+    "of your log may itself be worth a test online."
 )
 WORTH = (
     "Keep what is deployed until the log says what each event is worth: log what came of it (a purchase, a rating), "
@@ -76,6 +77,10 @@ class Answered(Protocol):
         """The check that made it."""
 
     @property
+    def better(self) -> Claim:
+        """The check that says whether the new policy is better."""
+
+    @property
     def checks(self) -> Sequence[Claim]:
         """All of them."""
 
@@ -114,8 +119,9 @@ def next_step(verdict: Answered) -> str:
         return would_decide(verdict.question)
     failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
-    unjudged = verdict.answer == "do not deploy" and verdict.imitates and verdict.ground != "randomised"
-    return " ".join([NOT_JUDGED if unjudged else NEXT[verdict.answer], *remedies])
+    if verdict.answer == "do not deploy" and verdict.imitates and verdict.ground != "randomised":
+        return " ".join([*([] if verdict.better.holds else [NO_BETTER]), NOT_JUDGED, *remedies])
+    return " ".join([NEXT[verdict.answer], *remedies])
 
 
 def would_decide(question: Question) -> str:

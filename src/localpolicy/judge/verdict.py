@@ -160,7 +160,7 @@ class Gate(Result):
             return []
         fell = [check.plain for check in self.checks if _fell(check)]
         known = [f"{', and '.join(fell)} (not asked)"] if fell else []
-        return [*known, *(each.plain for each in self.checks if each.outcome == "not judged")]
+        return [*known, *(each.plain for each in self.checks if each.outcome == "not judged" and each.plain)]
 
     def _in_words(self) -> str:
         """The reasons: of a yes that all passed, of a no or a doubt the first two checks."""

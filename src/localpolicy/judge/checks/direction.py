@@ -12,13 +12,14 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.answers import Answers
 from localpolicy.measure.significance import paired
 
+UNKNOWN = "what an answer would earn is not known"
 FALLS = "the figure that decides rises, but what an answer would earn falls"
 
 
 def direction_check(new: Answers, old: Answers, rules: GateRules) -> Claim:
     """The reward per answer is not significantly lower than before."""
     if refusal := new.refusal or old.refusal:
-        return check("direction", "not judged", f"what an answer would earn is not known: {refusal}", unit="answers")
+        return check("direction", "not judged", f"{UNKNOWN}: {refusal}", plain=UNKNOWN, unit="answers")
     test = paired(new.values, old.values, new.choices.sequence, confidence=rules.confidence)
     outcome: Outcome = "cannot tell" if test.high < 0 else "yes"
     reason = (
