@@ -85,7 +85,7 @@ def month(days: int = 6) -> list[list[Row]]:
 
 
 def content(data: Prepared) -> dict[str, Any]:
-    """Every file's bytes, and what the manifest says of them."""
+    """Bytes of every file, and the manifest's entries about them."""
     manifest = {key: value for key, value in data.manifest.items() if key not in ("continues", SEAL)}
     return {**manifest, **{name: (data.path / name).read_bytes() for name in data.manifest["files"]}}
 

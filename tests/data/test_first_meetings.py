@@ -1,4 +1,4 @@
-"""First meetings: which rows they are, what came of each, and windows whose positions are these alone."""
+"""First meetings: their rows, their rewards, and windows with only these as positions."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def test_episodes_one_after_another_are_in_the_order_of_time(tmp_path):
 
 
 def test_a_log_is_cut_into_columns_as_prepare_does(tmp_path):
-    """What guesses the dialect may take a ragged last line for one wide column."""
+    """DuckDB's guess of the dialect may take a ragged last line for one wide column."""
     means = {"sequence_id": "visit", "item_id": "sku", "event": "what"}
     rows = "".join(f"{n},{n % 3},{('view', 'buy')[n % 2]}\n" for n in range(50))
     (tmp_path / "log.csv").write_text("visit,sku,what\n" + rows)

@@ -21,7 +21,7 @@ ROWS = random_log()
 
 
 def frame(**changed) -> pandas.DataFrame:
-    """The usual log with some columns made anew from the old."""
+    """The usual log with some columns replaced."""
     made = pandas.DataFrame(ROWS)
     return made.assign(**{name: [change(value) for value in made[name]] for name, change in changed.items()})
 

@@ -1,4 +1,4 @@
-"""Logs in shapes that nobody built for: every column is used, asked about or said to be ignored; nothing is misread."""
+"""Logs in unexpected shapes: every column is used, asked about or noted as ignored; nothing is misread."""
 
 from __future__ import annotations
 

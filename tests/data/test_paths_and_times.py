@@ -1,4 +1,4 @@
-"""A path is a path, a column is the file's own, and times are read by one rule, on both engines alike."""
+"""A path is a path, a column is the file's own, and times are read by one rule, on both engines."""
 
 from __future__ import annotations
 

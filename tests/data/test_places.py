@@ -1,4 +1,4 @@
-"""How much a place is looked at, told from how good the items are that stand there."""
+"""Position bias, separated from the quality of the items at each place."""
 
 from __future__ import annotations
 

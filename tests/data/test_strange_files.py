@@ -1,4 +1,4 @@
-"""Files that are too wide, too packed, or not what a folder seems to hold: told by name, and bounded."""
+"""Files that are too wide, too packed, or unexpected in a folder: reported by name, and bounded."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def die_after(steps: float, pace: float) -> None:
 
 
 def run_once(data: str, out: Path, config: Config, moment: str | None = None, pace: float = 0.0) -> tuple[str, float]:
-    """Start or go on; be killed; say what was left, and how long the processor was busy."""
+    """Start or resume a run, kill it, and return the state it left and the processor's busy seconds."""
     kind, _, number = (moment or "never").partition(":")
     child = os.fork()
     if child == 0:

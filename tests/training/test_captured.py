@@ -57,7 +57,7 @@ class Likelier(MLE):
 
 
 class SameSteps(MLE):
-    """One that says so."""
+    """Objective that declares all its steps equal."""
 
     capturable = True
 

@@ -55,7 +55,7 @@ def log(world, tmp_path_factory):
 
 
 def rewritten(data: Prepared, folder, *, shuffled=False, propensity=True, kind=None, shift=0.0) -> Prepared:
-    """The same log with rewards dealt out anew within each split, or without propensities."""
+    """Copy of a log with rewards permuted within each split, or without propensities."""
     names = ("propensity",) if propensity else ()
     options = {"kind": kind or data.kind, "events": data.events, "rewards": data.manifest["rewards"]}
     with writing(folder, optional=names, **options) as store:
@@ -262,7 +262,7 @@ def test_beta_is_chosen_by_the_value_of_whole_lists(tmp_path, estimator):
 
 
 def test_a_critic_is_never_multiplied_up():
-    """One that says next to nothing of items may have a slope of thousands, and its spread would choose β."""
+    """A nearly constant critic may have a slope of thousands, and its spread would choose β."""
     rng = np.random.default_rng(0)
     advantage = rng.normal(0, 1, 4000)
     found = calibrate(advantage, np.zeros(4000), 1e-5 * advantage, np.arange(4000))

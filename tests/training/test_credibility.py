@@ -1,4 +1,4 @@
-"""Items' means shrunk by what the log itself says of chance: by hand, against the truth, and where nothing differs."""
+"""Items' means shrunk by the log's own estimate of chance: by hand, against the truth, and without differences."""
 
 from __future__ import annotations
 

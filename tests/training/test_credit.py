@@ -28,7 +28,7 @@ def config(name="lpi_rl", *, objective=None, **changes):
 
 
 def write_views(path, *, sequences=400, items=8, seed=0) -> Prepared:
-    """Views of random products, all bought alike: half of the views are followed by a purchase of the same product."""
+    """Write views of random products that all sell equally: half of the views are followed by a purchase."""
     rng = np.random.default_rng(seed)
     with writing(path, kind="interactions", events=["view", "purchase"], rewards={"view": 0.2, "purchase": 1}) as store:
         for split, share in (("train", 0.6), ("validation", 0.2), ("test", 0.2)):
@@ -79,7 +79,7 @@ def test_first_meetings_of_what_was_shown_are_refused(small, tmp_path):
 
 
 def test_if_all_products_sell_equally_the_policy_stays_and_repeats_no_views(tmp_path):
-    """Row by row, what was just viewed looks worth five times as much: it is what is bought."""
+    """Row by row, the product just viewed seems to earn five times as much, since it is bought next."""
     data, shown = write_views(tmp_path / "data"), {}
     for credit in ("rows", "meetings"):
         asked = config(objective={"credit": credit}, epochs=12)

@@ -45,7 +45,7 @@ def loaded():
 
 
 class Gradients:
-    """Those of one large batch, as often as one likes."""
+    """Gradients of one large batch, computed again and again."""
 
     def __init__(self, data, out, *, name="lpi_rl", backbone="sasrec"):
         objective = {"name": "lpi_cb", "baseline": "value"} if name == "value" else {"name": name}
@@ -81,7 +81,7 @@ def assert_equal(found, expected):
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("backbone", BACKBONES)
 def test_gradients_on_two_threads_have_one_order(backbone, large, tmp_path):
-    """Who agrees each time with the ordered sum knows no other order."""
+    """Gradients that always equal the ordered sum have no other order."""
     gradients = Gradients(large, tmp_path / "run", backbone=backbone)
     expected = gradients.ordered()
     for _ in range(2):

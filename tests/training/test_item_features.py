@@ -76,7 +76,7 @@ def test_steps_of_a_fixed_size_train_the_same(name, data, tmp_path, monkeypatch)
 
 
 def world(tmp_path, *, shuffled):
-    """What follows an item has its brand nine times in ten; 'colour' is dealt out at random."""
+    """Data in which the next item has the brand of the one before nine times in ten; 'colour' is random."""
     draw = np.random.default_rng(0)
     items = 60
     brand = draw.integers(0, 6, items)

@@ -27,7 +27,7 @@ ITEMS, BRANDS = 60, 6
 
 
 def walks(draw, brand, *, sequences=250, length=6, without=()):
-    """What follows an item has its brand nine times in ten."""
+    """Sequences in which the next item has the brand of the one before nine times in ten."""
     items, rows = np.setdiff1d(np.arange(len(brand)), without), []
     for number in range(sequences):
         item = int(draw.choice(items))

@@ -1,4 +1,4 @@
-"""What a run says of itself on validation is what `lpi evaluate` measures there; where it is not, the words differ."""
+"""A run's validation metrics equal those of `lpi evaluate`; if they do not, the names differ."""
 
 from __future__ import annotations
 

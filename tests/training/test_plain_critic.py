@@ -1,4 +1,4 @@
-"""Item and user means beside a critic: they find planted means, read the past alone, and warn where they win."""
+"""Item and user means against a critic: they find planted means, read the past alone, and warn if they win."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_it_finds_what_was_planted():
 
 
 def test_by_hand_and_from_the_past_alone():
-    """One item of mean 0 in all: u is the mean of what came before, over so many and 20 more."""
+    """One item of mean 0 in all: u is the mean of earlier rewards, over their number plus 20."""
     rewards, history = np.array([1.0, 3.0, 0.0, -4.0]), np.array([0, 1, 2, 0])
     log = ReturnsLog(np.array([0, 0, 0, 1]), np.zeros(4, int), rewards, np.zeros(4), np.ones(4), history)
     plain = fit_plain(log, n_items=2)

@@ -70,7 +70,7 @@ def cases(way):
 
 
 def train_cases(ranks, data, folder):
-    """What each process does: every case of every way for so many, one after another, in one group."""
+    """Train every case in every way, one after another, in one group of processes."""
     torch.set_default_dtype(torch.float64)
     for way, (total, shard) in WAYS.items():
         for case in cases(way) if total == ranks.total else ():

@@ -1,4 +1,4 @@
-"""The temperature of the kept weights, and the likelihood beside popularity that picks the epoch."""
+"""Temperature of the kept weights, and the likelihood of a mixture with popularity that picks the epoch."""
 
 from __future__ import annotations
 

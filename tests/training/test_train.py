@@ -1,4 +1,4 @@
-"""Training: every objective runs, equal runs are equal, stopped runs go on exactly, and mistakes are refused early."""
+"""Training: every objective runs, equal runs are equal, stopped runs resume exactly, and mistakes are refused early."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_lock_that_was_left_makes_no_folder_occupied(small, tmp_path):
 
 
 def test_a_run_that_another_finished_meanwhile_is_left_alone(small, tmp_path, monkeypatch):
-    """Between the first look at the folder and the lock."""
+    """Another process finishes the run between the first look at the folder and the lock."""
     starts = []
     start = Trainer.start
 

@@ -45,7 +45,7 @@ def newer(tmp_path_factory):
 
 
 def started(data, folder, settings=None):
-    """A trainer whose network has taken the older run's weights, and what it says of it."""
+    """Trainer whose network has the older run's weights, and its note on them."""
     trainer = Trainer.start(data, Run("unused"), resolve(settings or config(), data))
     return trainer, warm_start(trainer.network, folder, data)
 

@@ -1,4 +1,4 @@
-"""A simple baseline on disk: saved, known again, and read, with what a run can do."""
+"""Simple baselines on disk: saved, recognised and loaded, with the methods of a run."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ CALLED = {  # as typed
 
 
 class BaselineRun(Run):
-    """A fitted baseline, with what a run can do."""
+    """A fitted baseline with the methods of a run."""
 
     def summary(self) -> str:
-        """What was fitted, and where it is."""
+        """Name of the baseline, and its folder."""
         return f"{self.manifest['objective']}, fitted, in {self.folder}"
 
     def to_dict(self) -> dict[str, Any]:
-        """The manifest."""
+        """Content of the manifest."""
         return self.manifest
 
     def to_arrow(self) -> pa.Table:
-        """Its manifest's plain values, one row."""
+        """The manifest's plain values as a table of one row."""
         return pa.Table.from_pylist([{"objective": self.manifest["objective"], "folder": str(self.folder)}])
 
     def recommend(self, histories: Any, k: int = 10, **options: Any) -> Lists:
@@ -57,7 +57,7 @@ class BaselineRun(Run):
 
 
 def baseline_called(name: str) -> str | None:
-    """The baseline meant by a word of the command line."""
+    """Name of the baseline that a word of the command line stands for, or None."""
     name = CALLED.get(name.lower().replace("_", "-").replace(" ", "-"), name.lower())
     return name if name in KINDS else None
 
@@ -92,7 +92,7 @@ def fit_baseline(name: str, data: Prepared | Path | str, *, out: Path | str, for
 
 
 def save_baseline(policy: Baseline, folder: Path) -> None:
-    """Write the policy; equal ones give equal bytes."""
+    """Write the baseline into a folder; equal ones give equal bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {each.name: getattr(policy, each.name) for each in fields(policy)}
     tensors: dict[str, Tensor] = {name: value for name, value in values.items() if isinstance(value, Tensor)}
@@ -114,7 +114,7 @@ def is_baseline(folder: Path) -> bool:
 
 
 def load_baseline(folder: Path | str) -> Baseline:
-    """Read a saved baseline."""
+    """Load a saved baseline."""
     folder = Path(folder)
     Run(folder).verify()
     about = FORMAT.upgraded(read_json(folder / "policy.json"), folder)

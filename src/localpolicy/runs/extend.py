@@ -1,4 +1,4 @@
-"""`extend`: a run over more items, without training."""
+"""`extend`: new items for a run, without training."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHANGED = ("format", "files", "policy_sha256", "peak_memory_bytes", "versions") 
 
 
 def extend(run: Run | Path | str, items: Any, *, out: Path | str, force: bool = False) -> Run:
-    """The run with the new items of the table `items` (a file or a frame), in the folder `out`.
+    """Extend a run by the new items of the table `items` (a file or a frame), in the folder `out`.
 
     Rows of items that the run knows stay what they are, bit for bit.
     """

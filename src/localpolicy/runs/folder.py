@@ -1,10 +1,10 @@
-"""The files of a run: what `train` writes and everything else reads.
+"""Files of a run: written by `train`, read by everything else.
 
 config.yaml          the whole configuration, resolved
-policy.safetensors   the selected weights (best epoch); policy.json and items.parquet say what they are
-likeliest.safetensors  the weights of the epoch with the best held-out likelihood, where another figure selected
+policy.safetensors   the selected weights (best epoch); policy.json and items.parquet describe them
+likeliest.safetensors  the weights of the epoch with the best held-out likelihood, if another metric selected
 last.safetensors     the weights of the last epoch
-metrics.jsonl        one line per validation: at each epoch's end, and between where train.validate_every says so
+metrics.jsonl        one line per validation: at each epoch's end, and between if train.validate_every says so
 manifest.json        written last: a run without it is not finished; holds the digests of all files above
 checkpoint/          while training; so is .lock, which keeps other processes from training into this folder
 """
@@ -51,7 +51,7 @@ SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that
 
 
 class ManifestSchema(BaseModel):
-    """What every manifest holds."""
+    """Entries that every manifest has."""
 
     objective: str
     seed: int | None  # a baseline has none
@@ -61,14 +61,14 @@ class ManifestSchema(BaseModel):
 
 
 class RunFolder:
-    """The files of a run: none is opened that was altered, and what is not whole is not taken for a run."""
+    """Files of a run: an altered one is never opened, and an incomplete folder is never taken for a run."""
 
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
 
     @property
     def finished(self) -> bool:
-        """Whether training came to its end."""
+        """Whether training has ended and the manifest is written."""
         return (self.folder / "manifest.json").exists()
 
     @property
@@ -78,17 +78,17 @@ class RunFolder:
 
     @property
     def saved(self) -> bool:
-        """Whether there is anything to go on from: a checkpoint, or a stage or run that is done."""
+        """Whether training can resume here: from a checkpoint, or a finished stage or run."""
         return any(any(self.folder.glob(f"{where}{name}")) for where in ("", "stages/*/") for name in SAVED)
 
     @property
     def stages(self) -> Path:
-        """Where the towers of a closed form are trained, each a run of its own, until it is finished."""
+        """Folder in which the towers of a closed form are trained, each a run of its own, until it is finished."""
         return self.folder / "stages"
 
     @property
     def manifest(self) -> dict[str, Any]:
-        """Data digest, versions, seed, timing, selection."""
+        """Content of manifest.json: data digest, versions, seed, timing, selection."""
         if not self.finished:
             what = (
                 "has not finished training; go on with --resume"
@@ -110,7 +110,7 @@ class RunFolder:
         write_text(self.folder / "config.yaml", yaml.safe_dump(config.model_dump(), sort_keys=False))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """One entry per validation."""
+        """Entries of metrics.jsonl, one per validation."""
         if self.finished:
             self.refuse_altered("metrics.jsonl")
         try:
@@ -129,12 +129,12 @@ class RunFolder:
             file.write(json.dumps(line) + "\n")
 
     def keep_metric_lines(self, count: int) -> None:
-        """Keep the first `count` lines: those after the checkpoint come again, and the last may be half a line."""
+        """Keep the first `count` lines: later ones will be written again, and the last may be half a line."""
         lines = self._metric_lines()[:count]
         write_text(self.folder / "metrics.jsonl", "".join(f"{line}\n" for line in lines))
 
     def clear(self) -> None:
-        """Remove what an earlier run left: its manifest first, so that what remains is never taken for whole."""
+        """Remove an earlier run's files: its manifest first, so that the rest is never taken for a whole run."""
         self.refuse_others()
         for name in ("manifest.json", *FILES):
             (self.folder / name).unlink(missing_ok=True)
@@ -142,7 +142,7 @@ class RunFolder:
             shutil.rmtree(self.folder / name, ignore_errors=True)
 
     def refuse_others(self) -> None:
-        """Raise where a file with the name of one of ours is of something else: a data set, an export, a project."""
+        """Raise RunError if a file with one of our names belongs to something else: data, an export, a project."""
         for name, read in (("manifest.json", read_json), ("config.yaml", read_yaml)):
             if not (self.folder / name).exists():
                 continue
@@ -157,7 +157,7 @@ class RunFolder:
                 )
 
     def finish(self, content: dict[str, Any]) -> None:
-        """Write the manifest: from now on the run is whole."""
+        """Write the manifest, which marks the run as finished."""
         files = {name: sha256(self.folder / name) for name in FILES if (self.folder / name).exists()}
         manifest = {
             "format": FORMAT.current,
@@ -175,13 +175,13 @@ class RunFolder:
         write_json(self.folder / "manifest.json", sealed(manifest))
 
     def verify(self) -> list[str]:
-        """Read every file that decides a result and compare its digest; gives their names."""
+        """Read every file that decides a result, compare its digest, and return the files' names."""
         digests = self._digests()
         self.refuse_altered(*digests)
         return list(digests)
 
     def _digests(self) -> dict[str, str]:
-        """By name, as they were when training ended."""
+        """Digests of the files when training ended, by name."""
         manifest = self.manifest  # refuses a run that is not finished
         recorded = manifest.get("files", {})
         if not isinstance(recorded, dict):
@@ -190,7 +190,7 @@ class RunFolder:
         return {**known, "policy.safetensors": str(manifest["policy_sha256"])}
 
     def refuse_altered(self, *names: str) -> None:
-        """Raise where one of its files is missing, or other than training left it. Before any of them is opened."""
+        """Raise RunError if one of these files is missing or altered since training. Called before they are opened."""
         digests = self._digests()
         for name in names:
             path = self.folder / name
