@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from localpolicy.data.column_names import columns_meant
 from localpolicy.data.guess.event_words import guess_rewards
 from localpolicy.data.guess.guess import guess
 from localpolicy.data.guess.log import read_titles, title_column
-from localpolicy.data.names import columns_meant
 from localpolicy.data.reading import ROW
 from localpolicy.errors import DataError
 from localpolicy.judge.checks.order import sorted_by

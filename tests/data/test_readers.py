@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from raw_logs import lot, random_log, stored, write_csv, write_parquet
 
-from localpolicy.data.expected import COUNTED, PAPER, README, UNVERIFIED, compare
 from localpolicy.data.prepare import prepare
+from localpolicy.data.published_counts import COUNTED, PAPER, README, UNVERIFIED, compare
 from localpolicy.data.readers import READERS, netflix
 from localpolicy.errors import DataError
 

@@ -55,7 +55,7 @@ def test_the_lists_reward_lies_on_its_last_row(tmp_path, on, setting):
     total = np.concatenate([data[split].arrays["reward"] for split in ("train", "validation", "test")]).reshape(-1, K)
     assert data.one_reward and not total[:, 0].any()
     np.testing.assert_allclose(np.sort(total[:, -1]), np.sort(reward), rtol=1e-6)
-    assert data.places is None, "a reward of the whole list says nothing of its places"
+    assert data.position_bias is None, "a reward of the whole list says nothing of its places"
 
 
 def test_rows_that_contradict_each_other_are_refused(tmp_path):

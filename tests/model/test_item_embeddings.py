@@ -8,8 +8,8 @@ import torch
 from small_logs import small_item_table
 
 from localpolicy.data.item_features import ItemFeatures
-from localpolicy.data.item_table import beside
-from localpolicy.data.neighbours import NewItems
+from localpolicy.data.item_mixtures import NewItems
+from localpolicy.data.item_table import join_items
 from localpolicy.model import item_embeddings
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.item_embeddings import ABSENT, Features, ItemInputs
@@ -32,7 +32,7 @@ def encoded(known=None):
     import pyarrow as pa
 
     ids = np.arange(100, 100 + ITEMS)
-    table = beside(pa.table({"item_id": ids}), small_item_table(ids))
+    table = join_items(pa.table({"item_id": ids}), small_item_table(ids))
     known = np.ones(ITEMS, bool) if known is None else known
     made = ItemFeatures.fit(table, COLUMNS, known).encode(table)
     return ItemInputs(made, known, NewItems.of(made, np.arange(ITEMS, 0, -1) * known, bound=0.5))

@@ -28,7 +28,7 @@ class Setting(NamedTuple):
     name: str
 
     def option(self) -> Any:
-        """As the command line has it."""
+        """Option of the command line for this setting."""
         return typer.Option(help=Fields(self.home).found()[self.name].description)
 
 
@@ -56,7 +56,7 @@ class Fields(NamedTuple):
     env: Mapping[str, str] | None = None  # variables of the environment that may state some of them
 
     def found(self) -> Mapping[str, FieldInfo]:
-        """The fields, by option name."""
+        """Fields by option name."""
         module, _, name = self.home.partition(":")
         home = getattr(importlib.import_module(module), name)
         asked = () if self.of is None else (self.of,)
@@ -65,7 +65,7 @@ class Fields(NamedTuple):
 
 
 def takes(*fields: Fields) -> Callable[[Verb], Verb]:
-    """The decorated verb has these fields as options, beside its own parameters."""
+    """Decorator: the verb has these fields as options, in addition to its own parameters."""
 
     def marked(verb: Verb) -> Verb:
         vars(verb)["fields"] = fields
@@ -78,7 +78,7 @@ def takes(*fields: Fields) -> Callable[[Verb], Verb]:
 
 
 def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, Fields]]:
-    """Name and field of every option that a verb has from settings, and whose it is. Groups of settings have none."""
+    """Name, field and source of every option that a verb has from settings. Groups of settings have none."""
     seen = set()
     for fields in vars(verb).get("fields", ()):
         for name, field in fields.found().items():
@@ -88,7 +88,7 @@ def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, Fields]]:
 
 
 def complete(verb: Verb) -> Verb:
-    """The verb as a function that names all its options; those from settings reach it only where they are given."""
+    """The verb as a function that names all its options; those from settings reach it only if they are given."""
     own = inspect.signature(verb).parameters
     hints = {name: _explained(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
     parameters = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own.values()]
@@ -109,7 +109,7 @@ def complete(verb: Verb) -> Verb:
 
 
 def _explained(annotation: Any) -> Any:
-    """An annotation whose setting, if it names one, has become an option."""
+    """Annotation whose setting, if it names one, has become an option."""
     kind, *about = get_args(annotation) if get_origin(annotation) is Annotated else (annotation,)
     setting = next((each for each in about if isinstance(each, Setting)), None)
     return annotation if setting is None else Annotated[kind, setting.option()]
@@ -129,7 +129,7 @@ def _option(name: str, field: FieldInfo, home: Fields) -> Any:
 
 
 def _kind(annotation: Any) -> tuple[Any, str | None]:
-    """What the command line reads, and how it is called; settings read the rest from text themselves."""
+    """Type that the command line reads, and its name; settings parse other types from text themselves."""
     inner = [one for one in get_args(annotation) if one is not type(None)]
     if get_origin(annotation) in (Union, types.UnionType):
         return _kind(inner[0]) if len(inner) == 1 else (str, None)

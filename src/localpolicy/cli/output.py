@@ -73,7 +73,7 @@ class Piped(io.TextIOWrapper):
 
 
 def exit_on_closed_pipe() -> None:
-    """From now on, printing to a closed pipe ends the program."""
+    """End the program when it prints to a closed pipe, from now on."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # the caller closed it: files are still written
@@ -83,14 +83,14 @@ def exit_on_closed_pipe() -> None:
 
 
 def console() -> Console:
-    """The console of results. Markup is off: names and paths may hold brackets and colons. A file keeps lines whole."""
+    """Console of results. Markup is off: names and paths may hold brackets and colons. A file keeps lines whole."""
     from rich.console import Console
 
     return Console(width=get_terminal_size().columns, soft_wrap=not sys.stdout.isatty(), markup=False, emoji=False)
 
 
 def show(table: Table) -> None:
-    """Print a table. Where it is too wide, its columns, or the lines of its widest cells, stand below one another."""
+    """Print a table. If it is too wide, its columns, or the lines of its widest cells, are stacked."""
     table.print_on(console())
 
 
@@ -126,7 +126,7 @@ def write_and_print(
 
 
 def also_json(path: Path | None, content: Any) -> None:
-    """Write the result for machines, where a file is named."""
+    """Write the result as JSON, if a file is named."""
     from localpolicy.runtime.files import write_json
 
     if path is not None:
@@ -141,27 +141,27 @@ PREPARING = "localpolicy.data.prepare"
 
 
 class Stderr(logging.Handler):
-    """Writes to the current `sys.stderr`."""
+    """Log handler that writes to the current `sys.stderr`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One line."""
+        """Write a record to the current `sys.stderr`."""
         print(self.format(record), file=sys.stderr, flush=True)
 
 
 class Line(logging.Formatter):
-    """The message alone; a warning says that it is one."""
+    """Formatter of messages for people: the text alone, and the level of warnings."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Text of a record for people."""
         before = {logging.WARNING: "note: ", logging.ERROR: "lpi: "}.get(record.levelno, "")
         return f"{before}{record.getMessage()}"
 
 
 class JsonLine(logging.Formatter):
-    """One JSON object per message: time, level, logger, message."""
+    """Formatter of one JSON object per message: time, level, logger, message."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """JSON text of a record."""
         content = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -172,7 +172,7 @@ class JsonLine(logging.Formatter):
 
 
 def show_messages(*, as_json: bool = False) -> None:
-    """Show messages from here on."""
+    """Show the package's messages from here on."""
     logger = logging.getLogger("localpolicy")
     for shown in [handler for handler in logger.handlers if isinstance(handler, Stderr)]:
         logger.removeHandler(shown)

@@ -23,7 +23,7 @@ AsJson = Annotated[Path | None, typer.Option(help="also write every number as JS
 
 
 def _named(columns: list[str] | None) -> dict[str, str]:
-    """Our names of columns with theirs."""
+    """Map from our column names to the user's."""
     from localpolicy.data.rewards import pairs
 
     return {ours: theirs for text in columns or () for ours, theirs in pairs(text, what="columns").items()}

@@ -98,7 +98,7 @@ ALL_STAGES = "shadow,1,5,25,50,100"
 
 
 def _rules(given: dict[str, Any], changes: list[str] | None) -> Any:
-    """The rules that the options give."""
+    """Rules of a rollout from the given options."""
     from localpolicy.serving.rollout import RolloutRules
 
     answers = {name: given.pop(name) for name in ANSWERS if name in given}

@@ -57,7 +57,7 @@ class Windows:
         if data.filters is not None:
             self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
         # Where all places are looked at alike, or it is not known, places are not told apart.
-        places = data.places
+        places = data.position_bias
         self.examined: Tensor | None = None  # [K]
         if places is not None and (places.examined != 1).any():
             self.examined = torch.from_numpy(places.examined).float().to(device)

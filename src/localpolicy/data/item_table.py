@@ -220,7 +220,7 @@ def _ids(values: pa.ChunkedArray, label: str, *, integer: bool) -> pa.Array:
     return ids
 
 
-def beside(catalogue: pa.Table, items: ItemTable | None) -> pa.Table:
+def join_items(catalogue: pa.Table, items: ItemTable | None) -> pa.Table:
     """The catalogue with the table's columns; nulls for items that the table lacks."""
     if items is None:
         return catalogue

@@ -48,14 +48,14 @@ class Preparation:
         earlier: Prepared | None,
         model: Prepared | None,
         scratch: Path,
-        beside: Executor,
+        background: Executor,
         items: Any = None,
     ) -> None:
         self.items = items  # the item table, as it was given
         self.engine, self.tables, self.config = engine, tables, config
         self.earlier = earlier  # whose rows come first
         self.model = model  # whose indices, codes and cuts hold
-        self.scratch, self.beside = scratch, beside
+        self.scratch, self.background = scratch, background
 
     def run(
         self, out: Path, *, source: str, given: Mapping[str, Any], skip_bad_rows: bool, keep_log: bool, force: bool
@@ -86,7 +86,7 @@ class Preparation:
         rows, problems = load(engine, raws, reading, codes, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
         if config.since is not None or config.days is not None:
             self._leave_out_old(config, fields_of(reading, codes))
-        inputs = self.beside.submit(digests, self.tables)  # not sooner: a log that is refused needs none
+        inputs = self.background.submit(digests, self.tables)  # not sooner: a log that is refused needs none
         engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
         fields = fields_of(reading, codes)
         if self.config.split_column is not None and not reading.has_split:

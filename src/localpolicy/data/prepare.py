@@ -76,14 +76,14 @@ def prepare(
     config = PrepareConfig.parse({**reader.preset, **settings}) if before is None else continued(before, settings)
     out = new_folder("data") if out is None else Path(out)
     check_target(out, force=force)
-    # Where engines keep what memory does not hold: beside the output, whose disk must be large anyway.
+    # Engines spill to a folder next to the output, whose disk must be large anyway.
     within = out.parent if scratch is None else Path(scratch)
     remove_abandoned(out, within=within)
     with (
         raise_on_full_disk(out),
         only_writer(out),
         partial_folder(out, within=within) as folder,
-        ThreadPoolExecutor(1) as beside,
+        ThreadPoolExecutor(1) as background,
         named_by_address(folder),
     ):
         if earlier is not None and Prepared(earlier.path).digest != earlier.digest:
@@ -94,7 +94,7 @@ def prepare(
             tables = not_taken(earlier, tables)
         runner = _engine(engine, folder, memory=memory, threads=threads, spark=spark, spark_master=spark_master)
         try:
-            work = Preparation(runner, tables, config, earlier, model, folder, beside, items)
+            work = Preparation(runner, tables, config, earlier, model, folder, background, items)
             options = {"skip_bad_rows": skip_bad_rows, "keep_log": keep_log, "force": force}
             data = work.run(out, source=name, given=settings, **options)
         finally:

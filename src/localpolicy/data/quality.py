@@ -22,7 +22,7 @@ class Quality:
     """Measures of data quality. Shares are of events unless their name says otherwise; None if a log has no times."""
 
     events: int
-    ties: int | None  # events at the very time of the one before, in the same sequence
+    ties: int | None  # events at the time of the one before, in the same sequence
     duplicates: int | None  # … with its item and event too
     repeats: int  # events whose item came earlier in the sequence
     overlapping: dict[str, int | None]  # held-out sequences that begin before training ends
@@ -69,6 +69,7 @@ def measure(data: Prepared) -> Quality:
     lengths = np.concatenate([np.diff(data[name].offsets) for name in data.whole_splits])
     held_out = SPLITS[1:]
     unseen = {name: (counts[name] > 0) & (counts["train"] == 0) for name in held_out}
+    bias = data.position_bias
     return Quality(
         events=int(total.sum()),
         ties=ties if timed else None,
@@ -85,7 +86,7 @@ def measure(data: Prepared) -> Quality:
         filtered=None if _silent_on_filters(data) else _count(data, lambda number: number != NO_FILTER),
         filter_unknown=_count(data, lambda number: number == UNKNOWN_FILTER),
         lists=_lists(data),
-        examined=data.places.examined.tolist() if data.places is not None and data.places.told else None,
+        examined=bias.examined.tolist() if bias is not None and bias.identifiable else None,
         top_share={f"{percent} %": _top_share(total, percent / 100) for percent in (1, 10)},
         lengths=histogram(lengths),
         popularity=histogram(total[total > 0]),

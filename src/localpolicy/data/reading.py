@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from localpolicy.data.column_names import RATINGS, columns_meant, plain
 from localpolicy.data.config import SPLIT_RULES, PrepareConfig
-from localpolicy.data.names import RATINGS, columns_meant, plain
 from localpolicy.data.sources import SourceTable
 from localpolicy.data.times import Notation, as_number, unit_of
 from localpolicy.errors import ConfigError, DataError, nearest
@@ -26,7 +26,7 @@ SAMPLED = ("sequence_id", "item_id", "timestamp")
 SAMPLE = 1000  # rows looked at
 MOST_EXACT = 2**53  # beyond it a float stands for several whole numbers
 ROW = "\0row"  # in place of a column: a row's number. No file has a column of that name
-ROW_NUMBER = "_row"  # its name in SQL, beside c0, c1, …: order where a log has no times, a sequence where it has none
+ROW_NUMBER = "_row"  # its name in SQL, as c0, c1, …: the order in a log without times, or its sequences without ids
 
 WHOLE = re.compile(r"(-?[0-9]{1,19})(?:[.]0+)?")
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from localpolicy.data.names import FEW_STARS, RATINGS, plain
+from localpolicy.data.column_names import FEW_STARS, RATINGS, plain
 from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER, SPLITS, Prepared
 
@@ -105,7 +105,7 @@ def _by_name(column: str) -> tuple[Kind, str] | None:
 
 
 def _by_events(ranges: Mapping[str, tuple[float, float]]) -> tuple[Kind, str] | None:
-    """ "amount" if only sales earn anything while other events earn nothing, else None."""
+    """Kind "amount" if only sales earn anything while other events earn nothing, else None."""
     earning = [event for event, span in ranges.items() if span != (0.0, 0.0)]
     sales = [event for event in earning if _named(event, SALES)]
     if sales and sales == earning and len(ranges) > len(earning):

@@ -231,7 +231,7 @@ def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool =
     """Kept events, each with its sequence's number: a join of two large tables, made once.
 
     Numbers that replace ids are as narrow as possible, since ids may be long texts. `last`: each event once for every
-    split it is in. Places are stored as counted from 0.
+    split it is in. PositionBias are stored as counted from 0.
     """
     number = f"CAST(s.number AS {'INT' if sequences < 2**31 else 'BIGINT'})"
     shifted = {"place": f"CAST(e.place - {first_place} AS SMALLINT) AS place"} if first_place else {}

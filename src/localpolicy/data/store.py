@@ -5,7 +5,7 @@
     DATA/<split>/*.npy     offsets [S+1]; item, event, reward [E]; where logged: propensity, policy, time [E]
     DATA/<split>/sequences.parquet   sequence_id (as the log wrote it) of each sequence, where it is kept
     DATA/filters/*.npy     the filters under which items were shown, where the log names any (see `item_filters`)
-    DATA/log.parquet       every usable row of the log, before the filters: what `append` decides anew from
+    DATA/log.parquet       every usable row of the log, before the filters, on which `append` decides again
 
 Sequence s of a split is the slice offsets[s]:offsets[s+1] of each array.
 
@@ -47,7 +47,7 @@ from localpolicy.data.growing_files import open_array
 from localpolicy.data.item_filters import FOLDER as FILTERS
 from localpolicy.data.item_filters import StoredFilters, open_filters
 from localpolicy.data.manifest import read_manifest
-from localpolicy.data.places import Places, examination
+from localpolicy.data.position_bias import PositionBias, examination
 from localpolicy.data.split import Split as Split
 from localpolicy.data.split import events_table
 from localpolicy.errors import DataError, nearest
@@ -209,7 +209,7 @@ class Prepared:
         return bool(self.manifest["settings"].get("list_reward", "places") != "places")
 
     @cached_property
-    def places(self) -> Places | None:
+    def position_bias(self) -> PositionBias | None:
         """Examination of each place of a list, by the training split.
 
         None if no list has two places, or if the reward is the whole list's.

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from localpolicy.data.growing_files import ArrayFile, ParquetFile
-from localpolicy.data.item_table import ItemTable, beside
+from localpolicy.data.item_table import ItemTable, join_items
 from localpolicy.data.manifest import FORMAT
 from localpolicy.data.store import DTYPES, QUALITY_PAGE, SPLITS, digest_of, whole_splits
 from localpolicy.runtime.files import sealed, sha256, write_json
@@ -66,7 +66,7 @@ class StoreWriter:
     def write_items(self, item_id: Any, count: np.ndarray, items: ItemTable | None = None) -> None:
         """Write the catalogue: row i describes item index i, with the item table's columns."""
         table = pa.table({"index": np.arange(len(count), dtype=np.int32), "item_id": item_id, "count": count})
-        pq.write_table(beside(table, items), self.folder / "items.parquet")
+        pq.write_table(join_items(table, items), self.folder / "items.parquet")
 
 
 @contextmanager

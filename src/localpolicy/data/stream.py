@@ -71,7 +71,7 @@ def _append(
             if list_reward != "places":
                 arrays["reward"] = _on_last_row(arrays["reward"], arrays["above"], part, list_reward)
         if "anew" in columns:
-            arrays["anew"] = _anew(part)
+            arrays["anew"] = _begins_history(part)
             arrays["past_event"] = np.where(arrays["past_event"] < 0, arrays["event"], arrays["past_event"])
         store.splits[name].append(np.diff(bounds[first : stop + 1]), arrays)
 
@@ -109,7 +109,7 @@ def _on_last_row(reward: np.ndarray, above: np.ndarray, part: pa.Table, list_rew
     return moved
 
 
-def _anew(part: pa.Table) -> np.ndarray:
+def _begins_history(part: pa.Table) -> np.ndarray:
     """Mask of the rows that begin a new history."""
     context, sequence = part.column("context_id").combine_chunks(), part.column("sequence").to_numpy()
     other = pc.not_equal(context[1:], context[:-1]).to_numpy(zero_copy_only=False)

@@ -54,7 +54,7 @@ class Decisions(NamedTuple):
 
     @property
     def places(self) -> np.ndarray:
-        """Places above each decision: none, where each stands by itself."""
+        """PositionBias above each decision: none, where each stands by itself."""
         return np.zeros(len(self.weight), np.int64) if self.place is None else self.place
 
     @property

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from localpolicy.data.column_names import columns_meant
 from localpolicy.data.config import WindowConfig
-from localpolicy.data.names import columns_meant
 from localpolicy.errors import DataError, nearest
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, window_of
 from localpolicy.measure.decisions import Decisions, Estimand, OverlapRules, of_estimand

@@ -1,8 +1,8 @@
 """New items for a policy without training: old items keep their rows, new ones are mixtures of similar ones.
 
 Together new items have at most `model.new_items` times the mass of the others, in every context (see
-`data.neighbours`). That holds for a trained policy, for μ̂ and for a tilt by a critic. If a tilt is capped, the cap of
-its neighbours does not bind a new item, so that it may exceed the bound by what the cap took from these.
+`data.item_mixtures`). That holds for a trained policy, for μ̂ and for a tilt by a critic. If a tilt is capped, the cap
+of its neighbours does not bind a new item, so that it may exceed the bound by what the cap took from these.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from localpolicy.data.item_features import ItemFeatures, kinds_of, learnt_columns
+from localpolicy.data.item_mixtures import Mixtures, by_frequency, ceilings, mixtures
 from localpolicy.data.item_table import read_item_table, refuse_other_lengths
-from localpolicy.data.neighbours import Mixtures, by_frequency, ceilings, mixtures
 from localpolicy.errors import DataError, RunError
 from localpolicy.model.heads import SOFTMAX_HEADS
 from localpolicy.model.item_embeddings import mixed

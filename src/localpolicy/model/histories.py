@@ -14,8 +14,8 @@ import torch
 
 from localpolicy.catalogue import fused
 from localpolicy.data.batches import batch_of_histories
-from localpolicy.data.names import columns_meant
-from localpolicy.data.names import plain as plain_name
+from localpolicy.data.column_names import columns_meant
+from localpolicy.data.column_names import plain as plain_name
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.errors import DataError, nearest, shown
 from localpolicy.model.deployable import Deployable

@@ -7,7 +7,7 @@ and captured steps see no difference), and `backward_to_features` then carries i
 δ is dropped for a share of the items in every step, so that features learn to predict without it. A critic's biases
 stay: they are the items' mean returns, and other weights would learn to replace them if they were missing. An item that
 the training split never shows is no alternative in training: its likelihood would only ever be pushed down. Its row is
-a mixture of the rows of similar items (see `data.neighbours`), so that its probability is bounded in every context.
+a mixture of the rows of similar items (see `data.item_mixtures`), so that its probability is bounded in every context.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.item_features import Encoded
-from localpolicy.data.neighbours import NewItems
+from localpolicy.data.item_mixtures import NewItems
 from localpolicy.runtime.deferred_gradients import can_defer, compute_on_branch
 
 LONGEST_BAG = 64  # entries that are summed one after another

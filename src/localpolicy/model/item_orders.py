@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.sparse import SparseLogits
+from localpolicy.data.column_names import MONEY, plain
 from localpolicy.data.item_features import kinds_of
-from localpolicy.data.names import MONEY, plain
 from localpolicy.data.reward_kind import reward_kind, reward_ranges
 from localpolicy.data.store import CONTEXT, NO_ANSWER, Prepared
 from localpolicy.limits import SMOOTHING

@@ -2,7 +2,7 @@
 
 One row per listed item, CSV or Parquet:
 
-    item_id       as the log writes it; or another of its usual names, as in `data.names`
+    item_id       as the log writes it; or another of its usual names, as in `data.column_names`
     sequence_id   whose list it is (or user_id, session, …); without it, one list for everyone
     after         actions of that sequence before the list was made (default 0: it holds for all of it). Until the
                   next list of the sequence, the latest one holds
@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from localpolicy.catalogue.sparse import SparseLogits
+from localpolicy.data.column_names import columns_meant, plain
 from localpolicy.data.item_table import ids_as, known_ids
-from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.logits import Logits

@@ -77,7 +77,7 @@ def returns_to_go(batch: Batch, *, gamma: float) -> Tensor:
 def critic_targets(batch: Batch, *, gamma: float) -> tuple[Tensor, Tensor]:
     """(r/e + Σ_{k>=1} γ^k r_{t+k}, e²): a critic's target at each position, and the weight of its squared error.
 
-    e is the examination of the item's place (see `data.places`): a critic predicts the reward at the first
+    e is the examination of the item's place (see `data.position_bias`): a critic predicts the reward at the first
     place. With γ = 0 the weighted error is (e q - r)², that of the reward itself.
     """
     returns = returns_to_go(batch, gamma=gamma)[batch.scored]

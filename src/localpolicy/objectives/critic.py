@@ -6,8 +6,8 @@ head that is fitted, the other evaluates. `target=max` is the paper's and estima
 Q_μ, of which alone the improvement guarantee speaks. Departures: the target is detached and read without dropout.
 
 In a list the place has its part in the reward: r(x, a, place) = e(place) · r(x, a), with e = 1 at the first place (see
-`data.places`). A critic is of the item alone: its target has r/e in place of r, and its squared error the weight e².
-In a bandit that is (e r̂ - r)².
+`data.position_bias`). A critic is of the item alone: its target has r/e in place of r, and its squared error the weight
+e². In a bandit that is (e r̂ - r)².
 """
 
 from __future__ import annotations

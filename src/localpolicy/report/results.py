@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from localpolicy.data.expected import compare
 from localpolicy.data.item_table import described
+from localpolicy.data.published_counts import compare
 from localpolicy.data.quality import LONG, Histogram, Quality
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import QUALITY_PAGE, SPLITS, Prepared

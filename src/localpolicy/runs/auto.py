@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from localpolicy.data.batches import window_length
+from localpolicy.data.column_relevance import ColumnRelevance, column_relevance
 from localpolicy.data.item_features import learnt_columns
 from localpolicy.data.store import Prepared
-from localpolicy.data.telling import Told, told
 from localpolicy.runs.config import Config
 from localpolicy.settings import AUTO
 
@@ -162,14 +162,14 @@ def _features(data: Prepared, groups: Mapping[str, Any]) -> tuple[list[str], str
         return [], ""
     if not groups["model"].tied:
         return [], "heads that are not tied have rows of their own"
-    found = told(data)
+    found = column_relevance(data)
     said = "; ".join(
         f"{each.column} {'tells' if each.believed else 'is left out: it tells'} {_beyond(each)}" for each in found
     )
     return [each.column for each in found if each.believed], said
 
 
-def _beyond(column: Told) -> str:
+def _beyond(column: ColumnRelevance) -> str:
     most = max(column.pairs, -math.inf if column.rewards is None else column.rewards)
     return f"{most:.0f} standard deviations more than chance" if column.believed else "no more than chance would"
 

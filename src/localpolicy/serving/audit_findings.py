@@ -120,7 +120,7 @@ def uniformity(counts: np.ndarray) -> float:
 
 
 def _named(places: list[int]) -> str:
-    """Places, counted from 1."""
+    """PositionBias, counted from 1."""
     if len(places) == 1:
         return f"place {places[0] + 1}"
     consecutive = places[-1] - places[0] == len(places) - 1

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from localpolicy.data.expected import compare
 from localpolicy.data.prepare import prepare
+from localpolicy.data.published_counts import compare
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest

@@ -99,7 +99,7 @@ class Together:
                 self._describe(beta=choice.beta, slope=choice.slope)
             else:
                 self._copy(served, policy)
-            places = data.places
+            places = data.position_bias
             improvement = {"form": self.objective.described, **choice.json()}
             improvement |= {"chosen_twice": self._chosen_twice()}
             improvement |= {} if errors is None else {"critic_error": as_json(errors)}
@@ -107,7 +107,7 @@ class Together:
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
             notes = choice.said, None if errors is None else errors.said, self._chosen_twice()
-            for said in (*notes, None if places is None else places.said):
+            for said in (*notes, None if places is None else places.warning):
                 if said is not None:
                     LOG.info("note: %s", said)
         ranks.wait()

@@ -13,7 +13,7 @@ from localpolicy.catalogue import backend, chosen, fused, sharded
 from localpolicy.catalogue.sampled import Sampler
 from localpolicy.catalogue.shards import Shard
 from localpolicy.data.item_features import ItemFeatures
-from localpolicy.data.neighbours import NewItems
+from localpolicy.data.item_mixtures import NewItems
 from localpolicy.data.store import CONTEXT, Prepared
 from localpolicy.errors import ConfigError, RunError
 from localpolicy.measure.metrics import by_meetings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from localpolicy.data.names import plain
+from localpolicy.data.column_names import plain
 from localpolicy.data.rewards import RewardMap
 from localpolicy.errors import ConfigError, DataError
 

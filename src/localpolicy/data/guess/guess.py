@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from localpolicy.data.column_names import by_its_end, columns_meant, plain
 from localpolicy.data.guess.event_words import guess_rewards, number
 from localpolicy.data.guess.log import LogColumns, column_names, list_columns, opened
 from localpolicy.data.guess.reading import Reading, Use
@@ -21,7 +22,6 @@ from localpolicy.data.guess.shown import settle_lists, settle_propensity, settle
 from localpolicy.data.guess.when import say_order, settle_time
 from localpolicy.data.guess.who import settle_sequence, settle_split
 from localpolicy.data.guess.words import meaning
-from localpolicy.data.names import by_its_end, columns_meant, plain
 from localpolicy.data.reading import ROW
 from localpolicy.data.times import Notation
 from localpolicy.errors import DataError

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from localpolicy.data.column_names import CASES, columns_meant, plain
 from localpolicy.data.engines.duckdb import DuckDB
-from localpolicy.data.names import CASES, columns_meant, plain
 from localpolicy.data.other_files import as_parquet, is_other
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line

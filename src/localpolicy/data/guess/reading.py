@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from localpolicy.data.column_names import columns_meant, plain
 from localpolicy.data.guess.log import LogColumns
-from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.reading import COLUMNS, ROW
 from localpolicy.data.times import Notation
 

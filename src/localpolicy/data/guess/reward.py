@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from localpolicy.data.column_names import BASKETS, FEW_STARS, RATINGS, REWARDING, columns_meant, plain, rewarding
 from localpolicy.data.guess.event_words import MOST_EVENTS, likely_reward
 from localpolicy.data.guess.log import ANSWERS
 from localpolicy.data.guess.reading import PLACES, SCORES, Reading
-from localpolicy.data.names import BASKETS, FEW_STARS, RATINGS, REWARDING, columns_meant, plain, rewarding
 from localpolicy.errors import DataError
 from localpolicy.limits import NO_ANSWER
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from shlex import quote
 
+from localpolicy.data.column_names import columns_meant, plain
 from localpolicy.data.guess.reading import Reading
-from localpolicy.data.names import columns_meant, plain
 from localpolicy.data.reading import ROW
 from localpolicy.data.times import YEAR_LAST
 from localpolicy.errors import DataError

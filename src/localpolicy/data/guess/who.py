@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from localpolicy.data.column_names import BASKETS, columns_meant, plain
 from localpolicy.data.events import SPLIT_WORDS
 from localpolicy.data.guess.reading import Reading
-from localpolicy.data.names import BASKETS, columns_meant, plain
 from localpolicy.data.reading import ROW
 
 SPLIT_NAMES = ("split", "set", "fold", "partition", "subset")

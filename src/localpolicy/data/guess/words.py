@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from localpolicy.data.column_names import BASKETS, MONEY, RATINGS, REWARDING, UNITS, plain, rewarding
 from localpolicy.data.guess.reading import Reading
-from localpolicy.data.names import BASKETS, MONEY, RATINGS, REWARDING, UNITS, plain, rewarding
 from localpolicy.data.reading import ROW
 from localpolicy.limits import NO_ANSWER
 

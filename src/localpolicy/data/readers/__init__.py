@@ -14,7 +14,7 @@ from typing import Any
 
 from localpolicy import plugins
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import Edition
+from localpolicy.data.published_counts import Edition
 from localpolicy.data.readers import events, movielens, netflix, openbandit, retailrocket, yoochoose
 from localpolicy.data.sources import SourceTable
 from localpolicy.errors import ConfigError, nearest

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import COUNTED, README, UNVERIFIED, Count, Edition
+from localpolicy.data.published_counts import COUNTED, README, UNVERIFIED, Count, Edition
 from localpolicy.data.rewards import RATINGS
 from localpolicy.data.sources import SourceTable, find
 from localpolicy.errors import DataError

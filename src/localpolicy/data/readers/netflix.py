@@ -22,7 +22,7 @@ import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
+from localpolicy.data.published_counts import COUNTED, PAPER, Count, Edition
 from localpolicy.data.rewards import RATINGS
 from localpolicy.data.sources import BadLines, SourceTable, bounded_lines, find
 from localpolicy.errors import DataError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import COUNTED, README, Count, Edition
+from localpolicy.data.published_counts import COUNTED, README, Count, Edition
 from localpolicy.data.reading import ROW
 from localpolicy.data.sources import SourceTable, file_format, find, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError

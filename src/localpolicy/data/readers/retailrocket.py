@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import PAPER, Count, Edition
+from localpolicy.data.published_counts import PAPER, Count, Edition
 from localpolicy.data.sources import SourceTable, find, first_line, split_line
 
 PRESET = {"rename": {"view": "click", "addtocart": "purchase"}, "min_events": 3, "min_item_events": 3}

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
-from localpolicy.data.expected import COUNTED, PAPER, Count, Edition
+from localpolicy.data.published_counts import COUNTED, PAPER, Count, Edition
 from localpolicy.data.sources import SourceTable, find
 
 PRESET = {"min_clicks": 3}

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from localpolicy.data.places import _Pairs, examination
+from localpolicy.data.position_bias import _Pairs, examination
 from localpolicy.data.prepare import prepare
 from localpolicy.errors import DataError
 from localpolicy.runs.config import Config
@@ -57,7 +57,7 @@ def drawn(n, examined, *, seed=0, propensities=True, shuffled=True):
 
 def test_attention_is_found_in_a_log():
     found = examination(drawn(4_000, EXAMINED))
-    assert found.told and found.said is None and found.examined[0] == 1
+    assert found.identifiable and found.warning is None and found.examined[0] == 1
     np.testing.assert_allclose(np.log(found.examined), np.log(EXAMINED), atol=0.2)
     assert (found.se < 0.1).all()
 
@@ -80,13 +80,13 @@ def test_errors_are_what_they_say():
 @pytest.mark.parametrize("case", [{"shuffled": False}, {"propensities": False}], ids=str)
 def test_places_without_a_draw_have_no_estimate(case):
     found = examination(drawn(500, EXAMINED, **case))
-    assert not found.told and (found.examined == 1).all() and "cannot be told apart" in found.said
+    assert not found.identifiable and (found.examined == 1).all() and "cannot be told apart" in found.warning
 
 
 def test_lists_that_are_not_whole_say_nothing():
     arrays = drawn(300, EXAMINED)
     arrays["place"] = arrays["place"] + 1  # the first row of every list was not logged
-    assert not examination(arrays).told
+    assert not examination(arrays).identifiable
 
 
 def test_a_log_without_lists_has_no_places():

@@ -1,11 +1,12 @@
 """Informative columns of the item table, found by a permutation test before training, so that others cost nothing.
 
-A column is used if items that are taken one after another in the training split are more similar in it than they would
-be if its values were permuted among the items. The statistic is Σ over pairs of ⟨x_a, x_b⟩, x being the column's
-features, rare values counting more, scaled to unit length. It also rises if often taken items are similar, that is, if
-the column predicts popularity. On a log with rewards a second statistic is ‖Σ_a u_a x_a‖², u_a being what item a earned
-beyond the mean. Either statistic must exceed that of all DEALS permutations, and their mean by SURE of their standard
-deviations: of useless columns at most one in a hundred gets in, and one that does is still subject to weight decay.
+A column is used if items that are taken one after another in the training split are more similar in it than they
+would be if its values were permuted among the items. The statistic is Σ over pairs of ⟨x_a, x_b⟩, x being the
+column's features, rare values counting more, scaled to unit length. It also rises if often taken items are similar,
+that is, if the column predicts popularity. On a log with rewards a second statistic is ‖Σ_a u_a x_a‖², u_a being what
+item a earned beyond the mean. Either statistic must exceed those of all PERMUTATIONS, and their mean by SURE of their
+standard deviations: of useless columns at most one in a hundred gets in, and one that does is still subject to weight
+decay.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from scipy import sparse
 from localpolicy.data.item_features import Encoded, ItemFeatures, learnt_columns
 from localpolicy.data.store import CONTEXT, Prepared
 
-DEALS, SURE = 99, 4.0
+PERMUTATIONS, SURE = 99, 4.0
 MOST_PAIRS = 200_000
 
 
-class Told(NamedTuple):
+class ColumnRelevance(NamedTuple):
     """Deviations of a column's statistics from chance, in standard deviations of the permutations."""
 
     column: str
@@ -31,12 +32,12 @@ class Told(NamedTuple):
     believed: bool
 
 
-def told(data: Prepared) -> list[Told]:
+def column_relevance(data: Prepared) -> list[ColumnRelevance]:
     """Permutation test of every learnable item column: does it predict co-occurrence or reward?"""
     known = data.known_items
     names = learnt_columns(data.catalogue)
     if not names or known.sum() < 2:
-        return [Told(name, 0.0, None, False) for name in names]
+        return [ColumnRelevance(name, 0.0, None, False) for name in names]
     shown = np.flatnonzero(known)
     place = np.cumsum(known) - 1
     first, second = (place[each] for each in _pairs(data))
@@ -44,11 +45,13 @@ def told(data: Prepared) -> list[Told]:
     found = []
     for name in names:
         encoded = ItemFeatures.fit(data.catalogue, [name], known).encode(data.catalogue).taken(shown)
-        found.append(_told(name, _unit(encoded), first, second, earned))
+        found.append(_relevance(name, _unit(encoded), first, second, earned))
     return found
 
 
-def _told(name: str, x: sparse.csr_matrix, first: np.ndarray, second: np.ndarray, earned: np.ndarray) -> Told:
+def _relevance(
+    name: str, x: sparse.csr_matrix, first: np.ndarray, second: np.ndarray, earned: np.ndarray
+) -> ColumnRelevance:
     draw = np.random.default_rng(0)
     n = x.shape[0]
     together = sparse.csr_matrix((np.ones(len(first)), (first, second)), shape=(n, n))
@@ -59,12 +62,12 @@ def _told(name: str, x: sparse.csr_matrix, first: np.ndarray, second: np.ndarray
         pairs = float(rows.multiply(together @ rows).sum())
         return pairs, float(np.square(rows.T @ earned).sum()) if pays else 0.0
 
-    dealt = np.array([figures(draw.permutation(n)) for _ in range(DEALS)])
+    dealt = np.array([figures(draw.permutation(n)) for _ in range(PERMUTATIONS)])
     mean, spread = dealt.mean(0), np.maximum(dealt.std(0), 1e-12)
     true = np.array(figures(None))
     beyond = (true - mean) / spread
     believed = (beyond > SURE) & (true > dealt.max(0)) & [len(first) > 0, pays]
-    return Told(name, float(beyond[0]), float(beyond[1]) if pays else None, bool(believed.any()))
+    return ColumnRelevance(name, float(beyond[0]), float(beyond[1]) if pays else None, bool(believed.any()))
 
 
 def _unit(encoded: Encoded) -> sparse.csr_matrix:

@@ -25,20 +25,20 @@ BLOCK = 1 << 15  # lists looked at together
 MOST = 100_000  # lists looked at in all, of all times alike: errors are a few per cent by then
 NEAR = 10  # pairs of places at most so far apart: others say little, and cost more
 LEAST = 1e-3  # the smallest e: a reward at a place that nobody looks at is divided by it
-UNSURE = 0.5  # standard error of log e beyond which a place's attention is not told
+UNSURE = 0.5  # standard error of log e beyond which a place's examination is not estimated
 
 
-class Places(NamedTuple):
+class PositionBias(NamedTuple):
     """Position bias: examination by list position relative to the first, [K] each."""
 
-    examined: np.ndarray  # e, 1 at the first place; 1 everywhere where it cannot be told
+    examined: np.ndarray  # e, 1 at the first place; 1 everywhere if it cannot be estimated
     se: np.ndarray  # of log e, before differences were believed as far as they go
-    told: bool  # whether place and worth can be told apart
+    identifiable: bool  # whether position bias can be separated from item reward
 
     @property
-    def said(self) -> str | None:
+    def warning(self) -> str | None:
         """Warning if position bias cannot be estimated, else None."""
-        if self.told:
+        if self.identifiable:
             return None
         return (
             "place and worth cannot be told apart: the log's lists were hardly ever drawn in an order that chance "
@@ -49,16 +49,16 @@ class Places(NamedTuple):
     def json(self) -> dict[str, Any]:
         """The examination as an entry of the manifest."""
         finite = [float(one) if np.isfinite(one) else None for one in self.se]
-        return {"examined": self.examined.tolist(), "log_se": finite, "told": self.told}
+        return {"examined": self.examined.tolist(), "log_se": finite, "told": self.identifiable}
 
 
-def examination(arrays: Mapping[str, np.ndarray]) -> Places | None:
+def examination(arrays: Mapping[str, np.ndarray]) -> PositionBias | None:
     """e of every place, from the flat arrays of a split (see `store`); None if no list has two places."""
     above = arrays.get("above")
     if above is None or not len(above) or int(above.max()) == 0:
         return None
     count = int(max(above.max(), arrays.get("place", above).max())) + 1
-    unknown = Places(np.ones(count), np.full(count, np.inf), False)
+    unknown = PositionBias(np.ones(count), np.full(count, np.inf), False)
     if "propensity" not in arrays:
         return unknown
     pairs = _Pairs(count)
@@ -76,7 +76,7 @@ def examination(arrays: Mapping[str, np.ndarray]) -> Places | None:
     mean = float(log_ratio.mean())
     spread = max(float(((log_ratio - mean) ** 2).sum() / (count - 1) - (se**2).mean()), 0.0)
     believed = mean + spread / (spread + se**2) * (log_ratio - mean) if spread > 0 else np.full(count, mean)
-    return Places(np.maximum(np.exp(believed - believed[0]), LEAST), se, True)
+    return PositionBias(np.maximum(np.exp(believed - believed[0]), LEAST), se, True)
 
 
 def _lists(arrays: Mapping[str, np.ndarray], count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -156,7 +156,7 @@ class _Pairs:
 
 
 def _reached(count: int, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """Places that pairs connect with the first."""
+    """PositionBias that pairs connect with the first."""
     reached: np.ndarray = np.arange(count) == 0
     for _ in range(count):
         for i, j in pairs:

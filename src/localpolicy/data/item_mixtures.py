@@ -21,7 +21,7 @@ from localpolicy.data.item_features import Encoded
 NEAREST, HEAT = 20, 0.05
 CANDIDATES = 50_000  # known items that are looked at: the most frequent
 AT_ONCE = 512
-TRIAL, MOST_TRIED = 10, 2_000  # one known item in ten, and so many at most, stand for new ones
+TRIAL, MOST_TRIED = 10, 2_000  # one known item in ten, and this many at most, stand in for new ones
 
 
 class Mixtures(NamedTuple):
