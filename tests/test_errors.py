@@ -70,7 +70,7 @@ def test_a_ratings_file_gets_all_remedies_at_once(tmp_path):
     assert "--rewards '>=4=1,>=3=0.5,*=0'" in done.stderr
 
 
-def test_a_deprecation_warns_each_caller_and_is_told_once_on_stderr(caplog):
+def test_a_deprecation_warns_each_caller_and_is_printed_once_on_stderr(caplog):
     with pytest.warns(
         DeprecationWarning, match=r"^old= is deprecated and will be removed in version 9\.9: use new=\.$"
     ) as seen:

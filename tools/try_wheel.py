@@ -46,13 +46,13 @@ def run(*command: str | Path, folder: Path) -> None:
         )
 
 
-def environment_of(place: Path, wheel: Path, extra: str = "", *, beside: Path | None = None) -> Path:
-    """Make a virtual environment with the wheel and an extra; return its Python. Packages of `beside` are found."""
+def environment_of(place: Path, wheel: Path, extra: str = "", *, also: Path | None = None) -> Path:
+    """Make a virtual environment with the wheel and an extra; return its Python. Packages of `also` are found."""
     run(sys.executable, "-m", "venv", "--without-pip", place, folder=place.parent)
     python = place / "bin" / "python"
-    if beside is not None:
+    if also is not None:
         (site,) = (place / "lib").glob("python*/site-packages")
-        (other,) = (beside / "lib").glob("python*/site-packages")
+        (other,) = (also / "lib").glob("python*/site-packages")
         (site / "base.pth").write_text(f"{other}\n")
     what = f"{wheel}[{extra}]" if extra else str(wheel)
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check", "--quiet"]
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run(alone, ROOT / "tools" / "smoke.py", folder=place)
         print(f"localpolicy alone: from a log to lists ({time.monotonic() - began:.0f} s)", flush=True)
         for extra in given.extra or EXTRAS:
-            python = environment_of(place / extra, wheel, extra, beside=place / "alone")
+            python = environment_of(place / extra, wheel, extra, also=place / "alone")
             run(python, "-c", FOUND, extra, folder=place)
             if extra == "report":
                 run(python, "-c", python_block(), folder=place)

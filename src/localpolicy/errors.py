@@ -24,7 +24,7 @@ _repr.maxlevel, _repr.maxstring, _repr.maxother, _repr.maxlong = 3, 200, 200, 10
 
 LONGEST_MESSAGE = 1900  # characters
 _flags = False  # whether the user typed a command
-_told: set[str] = set()  # deprecations that were told in this process
+_warned: set[str] = set()  # deprecations that this process has printed
 LOG = logging.getLogger(__name__)
 
 # Our name -> names of the same thing elsewhere. Only letters count.
@@ -155,8 +155,8 @@ def deprecated(old: str, *, instead: str, until: str) -> None:
     """Warn that `old` goes away with version `until`: a DeprecationWarning, and once per process a line on stderr."""
     text = to_caller(f"{old} is deprecated and will be removed in version {until}: use {instead}.")
     warnings.warn(text, DeprecationWarning, stacklevel=3)
-    if text not in _told:
-        _told.add(text)
+    if text not in _warned:
+        _warned.add(text)
         LOG.warning("%s", text)
 
 

@@ -124,7 +124,7 @@ class ExplorePlan(Result):
                 f"about {best.lists:,} drawn lists")  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number."""
+        """JSON-serialisable: the gain asked for, what lists earn, and the cost and days of every draw."""
         return {
             "gain": self.gain, "reward": self.reward, "steepness": list(self.steepness), "fitted": self.fitted,
             "per_day": self.per_day, "ab_test": self.ab_test, "interleaving": self.interleaving, "factor": OFF,

@@ -67,7 +67,7 @@ OURS = ("go.yaml", "log.parquet", "own lists.parquet")  # one of them is in ever
 
 @dataclass(frozen=True, repr=False)
 class GoResult(Result):
-    """What came of it."""
+    """Result of `go`: the verdict of the gate, the comparison behind it, and the policy that was judged."""
 
     asked: Asked
     data: Prepared
