@@ -1,4 +1,4 @@
-"""The arithmetic behind docs/results/scale.md: what a step and an epoch cost at sizes that no machine here can run.
+"""The arithmetic behind docs/results/speed.md: what a step and an epoch cost at sizes that no machine here can run.
 
     python benchmarks/scale_model.py
 

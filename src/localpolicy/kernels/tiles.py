@@ -1,4 +1,4 @@
-"""Shapes of tiles, and numbers of programs that share a catalogue, chosen by measurement (docs/results/kernels.md)."""
+"""Shapes of tiles, and numbers of programs that share a catalogue, chosen by measurement (docs/results/speed.md)."""
 
 from __future__ import annotations
 
