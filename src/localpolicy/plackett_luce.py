@@ -17,6 +17,7 @@ import numpy as np
 
 from localpolicy.errors import ConfigError, DataError
 
+FARTHEST = 1e150  # of scores from each other: squares of more overflow
 _own: list[np.random.Generator] = []  # generator of this process: a forked one must not repeat its parent's draws
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_own.clear)
@@ -67,8 +68,8 @@ def law(scores: np.ndarray, *, temperature: float, standardise: bool = False) ->
     if not len(scores):
         raise DataError("no candidate is left: pass at least one score, or exclude fewer.")
     largest = scores.max()
-    span = largest - scores.min()
-    if not np.isfinite(span):  # NaN included
+    span = float(largest) - float(scores.min())
+    if not span <= FARTHEST:  # NaN included
         where = np.flatnonzero(~np.isfinite(scores))
         which = f"score {where[0]} is {scores[where[0]]}" if len(where) else "they are too far apart"
         raise DataError(f"scores must be finite numbers: {which}. Leave such candidates out.")

@@ -17,7 +17,7 @@ from localpolicy.plackett_luce import law
 from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.improve import improve
 from localpolicy.ranker.reading import read_requests
-from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests
+from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests, drawn
 
 SMALL = RankerConfig(items=300, people=400, candidates=20, places=5)
 
@@ -102,6 +102,23 @@ def test_at_infinite_beta_it_is_the_declared_law(made):
     shown = [candidates["item"].index(item) for item in answer.items]
     for place, propensity in enumerate(answer.propensities):
         assert propensity == pytest.approx(weight[shown[place]] / np.delete(weight, shown[:place]).sum(), abs=1e-12)
+
+
+@pytest.mark.parametrize(("temperatures", "served"), [((0.4,), 0.4), ((0.4, 0.0, 0.2, 0.4), 0.4)])
+def test_logged_temperatures_of_raw_scores_are_the_layers(tmp_path, temperatures, served):
+    """New requests state no temperature: they are drawn by the one that most drawn requests of the log state."""
+    world, rng = ForeignRanker(SMALL, seed=4), np.random.default_rng(4)
+    requests = world.requests(600, rng)
+    temperature = np.resize(temperatures, 600)
+    lists = drawn(requests.score / np.maximum(temperature, 1e-9)[:, None], SMALL.places, rng)
+    log, outcomes = world.tables(requests, lists, world.clicks(requests, lists, rng))
+    log = log.append_column("temperature", [temperature])
+    result = improve(log, outcomes, out=tmp_path / "run", critics=("logistic",))
+    assert (result.law.kind, result.law.temperature, result.law.standardise) == ("scores", None, False)
+    columns = as_columns({"item": ["a", "b", "c"], "score": [0.3, 2.0, 1.1]})
+    weight = np.exp((columns["score"] - 2.0) / served)
+    found = np.exp(lp.Layer(tmp_path / "run", beta=math.inf).declared(columns))
+    assert found / found.sum() == pytest.approx(weight / weight.sum(), abs=1e-12)
 
 
 def test_the_law_is_tilted_by_the_advantage(made):

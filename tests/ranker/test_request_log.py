@@ -100,6 +100,22 @@ def test_other_names_and_numeric_ids():
     assert log.answers.events == ("answer",)
 
 
+def test_requests_of_nobody_known_are_each_of_a_person_of_their_own():
+    rows = [{**REQUESTS[0], "request": f"r{number}", "person": person}
+            for number, person in enumerate(["ann", None, "bob", None, "ann"])]  # fmt: skip
+    whose = read_requests(pd.DataFrame(rows)).clusters
+    assert len(set(whose)) == 4 and whose[0] == whose[4]
+    numbered = read_requests(
+        pd.DataFrame([{**row, "person": code} for row, code in zip(rows, [7, 8, 7, 9, 7], strict=True)])
+    )
+    assert len(set(numbered.clusters)) == 3
+
+
+def test_a_missing_weight_stands_for_one_request():
+    weights = read_requests(pd.DataFrame([{**REQUESTS[0], "weight": 4.0}, {**REQUESTS[1], "weight": None}])).weight
+    assert weights.tolist() == [4, 1]
+
+
 def test_rewards_by_event():
     log = read_requests(pl.DataFrame(REQUESTS), pl.DataFrame(OUTCOMES))
     assert set(log.answers.events) == {"click", "buy"}
@@ -144,8 +160,10 @@ def changed(**changes):
     (changed(shown=["a", "a"]), "request 'r1' shows an item twice"),
     (changed(shown=[]), "request 'r1' shows nothing"),
     (changed(request="r2"), "request 'r2' is logged twice"),
-    (changed(temperature=-1.0), "request 'r1' has a temperature below 0"),
+    (changed(temperature=-1.0), "request 'r1' has a temperature that is missing or below 0"),
     ([one | {"pinned": 3} for one in REQUESTS], "request 'r1'.*more pinned places than places"),
+    (changed(temperature=None), "request 'r1' has a temperature that is missing or below 0"),
+    ([one | {"pinned": -1} for one in REQUESTS], "request 'r1'.*fewer than 0 pinned places"),
     ([one | {"weight": 0.0} for one in REQUESTS], "request 'r1'.*a weight that is not above 0"),
     (changed(request=None), "'request' is missing in row 1"),
     ([{**one, "probabilities": [0.2] * len(one["candidates"])} for one in REQUESTS], "'r1'.*do not sum to 1"),

@@ -112,6 +112,8 @@ def test_far_scores_neither_overflow_nor_vanish():
 @pytest.mark.parametrize(("asked", "says"), [
     (dict(scores=[1.0, np.nan]), "score 1 is nan"),
     (dict(scores=[1.0, np.inf]), "score 1 is inf"),
+    (dict(scores=[0.0, 1.0, 1e300], standardise=True), "too far apart"),
+    (dict(scores=[-1.7e308, 1.7e308]), "too far apart"),
     (dict(scores=[1.0, 1.0], standardise=True), "all scores are equal"),
     (dict(scores=[1.0], k=2), "k must be between 1 and 1"),
     (dict(scores=[1.0, 2.0], k=0), "k must be between"),

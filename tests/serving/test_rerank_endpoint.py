@@ -216,12 +216,22 @@ def test_a_new_layer_is_swapped_in_and_a_damaged_one_refused(serve, layer, tmp_p
     ({"k": 16}, "k must be between 1 and 15"),
     ({"k": 0}, "k"),
     ({"page": 0}, "page"),
+    ({"rules": {"rest_hours": 1e300}}, "rules.rest_hours: expected a number less than"),
     ({"colour": "red"}, "colour"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(serve, changes, says):
     client = serve()
     assert says in ask(client, expect=422, **changes)["error"]
     assert client.get("/healthz").status_code == 200
+
+
+@pytest.mark.parametrize("score", [float("nan"), float("inf"), [1.0]])
+def test_a_score_that_is_no_finite_number_is_named(serve, score):
+    asked = question()
+    asked["candidates"][3]["score"] = score
+    answer = serve().post("/v1/rerank", content=json.dumps(asked), headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["field"]) == (422, "candidates.3.score")
+    assert "expected a finite number" in answer.json()["error"]
 
 
 def test_a_layer_is_not_asked_for_lists_of_its_own(serve):

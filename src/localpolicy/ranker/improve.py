@@ -182,7 +182,7 @@ def improve(
         chosen={event: critic.name for event, critic in critics.items()}, **found,
     )  # fmt: skip
     with whole_folder(Path(out), force=force) as folder:
-        _write(folder, result, encoder, critics, worth, examined)
+        _write(folder, result, law.served(log), encoder, critics, worth, examined)
     return result
 
 
@@ -335,16 +335,17 @@ def judged(
                 "why": "no tilt earns significantly more than the ranker as it is: β = ∞"}  # fmt: skip
     gain = judge.gain(judge.weights(tilt(best.beta), form), over=judge.undrawn)
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
-    said = {"deploy": "the layer earns significantly more", "do not deploy": "the layer earns significantly less",
-            "cannot tell": "the layer's gain is within noise"}  # fmt: skip
+    said = {"deploy": "the layer earns significantly more than",
+            "do not deploy": "the layer earns significantly less than",
+            "cannot tell": "within noise, the layer earns as much as"}  # fmt: skip
     more = f". {PLAN}" if answer == "cannot tell" else ""
     return {**found, "beta": best.beta, "gain": gain, "verdict": answer,
-            "why": f"{said[answer]} than the ranker's own list without a draw{more}"}  # fmt: skip
+            "why": f"{said[answer]} the ranker's own list without a draw{more}"}  # fmt: skip
 
 
 def _write(
-    folder: Path, result: Improvement, encoder: Encoder, critics: Mapping[str, Any], worth: Mapping[str, float],
-    examined: np.ndarray,
+    folder: Path, result: Improvement, served: Law, encoder: Encoder, critics: Mapping[str, Any],
+    worth: Mapping[str, float], examined: np.ndarray,
 ) -> None:  # fmt: skip
     written = {}
     for number, (event, critic) in enumerate(critics.items(), 1):
@@ -355,5 +356,5 @@ def _write(
                           "sha256": sha256(where / critic.FILE)}  # fmt: skip
     about = {"format": FORMAT.current, "columns": [asdict(one) for one in encoder.codings], "critics": written,
              "examined": examined.tolist(), **{name: value for name, value in result.to_dict().items()
-                                               if name != "folder"}}  # fmt: skip
+                                               if name != "folder"}, "law": served.json()}  # fmt: skip
     write_json(folder / FILE, sealed(about))

@@ -46,6 +46,13 @@ class Law(NamedTuple):
         """For a run's description."""
         return self._asdict()
 
+    def served(self, log: RequestLog) -> Law:
+        """The same law for new requests, which state no temperature: that of most drawn requests in the log."""
+        if self.kind != "scores" or self.temperature is not None or log.temperature is None:
+            return self
+        stated, counts = np.unique(log.temperature[log.temperature > 0], return_counts=True)
+        return self._replace(temperature=float(stated[counts.argmax()]))
+
     def drawn(self, log: RequestLog) -> np.ndarray:
         """Requests with a place that was drawn."""
         free = log.length > log.pinned

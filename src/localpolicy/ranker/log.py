@@ -199,11 +199,14 @@ def checked(log: RequestLog) -> RequestLog:
     np.maximum.at(last, log.request, log.place)
     refuse(np.flatnonzero(last != log.length), "has places that are not 1, 2, 3 …",
            "Count places from 1, and give no two items one place; others are left empty.")  # fmt: skip
-    bad = np.flatnonzero((log.pinned < 0) | (log.pinned > log.length))
-    refuse(bad, "has more pinned places than places", "'pinned' counts the places from the top that were not drawn.")
+    counts = "'pinned' counts the places from the top that were not drawn."
+    refuse(np.flatnonzero(log.pinned < 0), "has fewer than 0 pinned places", counts)
+    refuse(np.flatnonzero(log.pinned > log.length), "has more pinned places than places", counts)
     if log.temperature is not None:
         refuse(
-            np.flatnonzero(~(log.temperature >= 0)), "has a temperature below 0", "State what scores were divided by."
+            np.flatnonzero(~(log.temperature >= 0)),
+            "has a temperature that is missing or below 0",
+            "State what scores were divided by; 0 where nothing was drawn.",
         )
     refuse(np.flatnonzero(~(log.weight > 0)), "has a weight that is not above 0", "It is 1 / the share that was kept.")
     hidden = np.flatnonzero(log.place[log.answers.row] == 0)

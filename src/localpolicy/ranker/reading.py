@@ -83,11 +83,13 @@ def _of_requests(table: pa.Table, left_out: list[str]) -> dict[str, Any]:
     for name in table.column_names:
         values = table[name]
         if name == "person":
-            found[name] = _codes(texts(pc.fill_null(values.cast(pa.string()), ""), name))
+            found[name] = _persons(values)
         elif name == "time":
             found[name] = seconds(values)
-        elif name in ("temperature", "weight"):
+        elif name == "temperature":
             found[name] = numbers(values, name)
+        elif name == "weight":
+            found[name] = numbers(pc.fill_null(values, 1), name)
         elif name == "pinned":
             found[name] = np.nan_to_num(numbers(values, name)).astype(np.int64)
         elif name == "policy":
@@ -99,8 +101,12 @@ def _of_requests(table: pa.Table, left_out: list[str]) -> dict[str, Any]:
     return found
 
 
-def _codes(values: pa.Array) -> np.ndarray:
-    return np.asarray(pc.dictionary_encode(values).indices.to_numpy(zero_copy_only=False), np.int64)
+def _persons(values: pa.ChunkedArray) -> np.ndarray:
+    """A code per person; a request of nobody known is a person of its own."""
+    known = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    codes = np.arange(len(values), dtype=np.int64) + len(values)
+    codes[known] = pc.dictionary_encode(texts(values.drop_null(), "person")).indices.to_numpy(zero_copy_only=False)
+    return codes
 
 
 def _items(named: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,8 @@ from localpolicy.errors import ConfigError, DataError, nearest, shown
 from localpolicy.plackett_luce import Ranked, clocks
 from localpolicy.settings import Settings
 
+LONGEST_REST = 24 * 366 * 10.0  # hours: ten years
+
 
 class Boost(Settings):
     """Items whose weight is multiplied."""
@@ -39,7 +41,7 @@ class Rules(Settings):
     pin: dict[int, str] = Field({}, description="items by place, from 1: they stand there, the others are drawn")
     group: str | None = Field(None, description="the candidates' column of which a list holds at most so many")
     at_most: int = Field(1, ge=1, description="of one group in a list, where `group` names a column")
-    rest_hours: float = Field(0, ge=0, description="hours for which an item is not shown again to the same person")
+    rest_hours: float = Field(0, ge=0, le=LONGEST_REST, description="hours without an item that this person was shown")
     weights: dict[str, float] = Field({}, description="worth of each event, where there is a critic for each")
 
 

@@ -45,6 +45,7 @@ NEXT = {
 ANSWERED = [(b"content-type", b"application/json")]
 AN_ITEM = "an item's id: a whole number of 64 bits, or a text of 1 to 256 characters"
 EXPECTED = {"history": f"{AN_ITEM}; or {{item, event}}", "candidates": AN_ITEM, "exclude": AN_ITEM}
+A_CELL = "a finite number, a text of 1 to 256 characters, true, false or null"  # of a candidate to rerank
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "the body is not JSON"},
     401: {"model": Problem, "description": "no token, or not this one"},
@@ -182,7 +183,9 @@ def _said(errors: Sequence[Any]) -> dict[str, str]:
         path = error["loc"]
         inside = next((number for number, part in enumerate(path) if isinstance(part, int)), None)
         several = inside is not None and len(path) > inside + 1
-        named = path[: inside + 1] if several and inside is not None else path
+        of_cell = several and path[0] == "candidates" and len(path) > (inside or 0) + 2
+        named = path[: inside + 1 + of_cell] if several and inside is not None else path
         field = ".".join(str(part)[:LONGEST_NAME] for part in named) or "body"
-        said.setdefault(field, f"expected {EXPECTED.get(str(path[0]), 'another value')}" if several else error["msg"])
+        expected = A_CELL if of_cell else EXPECTED.get(str(path[0]), "another value")
+        said.setdefault(field, f"expected {expected}" if several else error["msg"])
     return said
