@@ -128,7 +128,7 @@ def gain(seed: int, count: int, **settings: Any) -> Iterator[dict[str, Any]]:
                 lists["model alone"] = np.argsort(-alone, axis=1)[:, :places]
             value = {name: world.value(fresh, one) for name, one in lists.items()}
             row = {"kind": "withheld" if withheld else "gain", "seed": seed, "requests": count,
-                   "beta": result.to_dict()["beta"], "verdict": result.verdict,
+                   "beta": result.to_dict()["beta"], "verdict": result.verdict, "why": result.why,
                    "estimated": None if result.gain is None else result.gain.mean / (result.earned or 1),
                    **{name: float(one.mean()) for name, one in value.items()}}  # fmt: skip
             for name in set(value) - {"layer"}:
@@ -154,8 +154,8 @@ def second(
              "first layer": world.value(after, drawn(law, places, rng)),
              "second layer": world.value(after, drawn(again, places, rng))}  # fmt: skip
     difference = value["second layer"] - value["first layer"]
-    return {"kind": "second round", "seed": seed, "verdict": result.verdict, "beta": result.to_dict()["beta"],
-            **{name: float(one.mean()) for name, one in value.items()},
+    return {"kind": "second round", "seed": seed, "verdict": result.verdict, "why": result.why,
+            "beta": result.to_dict()["beta"], **{name: float(one.mean()) for name, one in value.items()},
             "t over first layer": float(difference.mean() / (difference.std() / math.sqrt(FRESH) + 1e-12))}  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def null(seed: int, count: int) -> dict[str, Any]:
     own = world.value(fresh, np.argsort(-fresh.score, axis=1)[:, : config.places]).mean()
     layer = world.value(fresh, drawn(law, config.places, rng)).mean()
     return {"kind": "null", "seed": seed, "stops": stops, "withheld": withheld, "verdict": result.verdict,
-            "beta": result.to_dict()["beta"], "truth": float(layer / own - 1)}  # fmt: skip
+            "why": result.why, "beta": result.to_dict()["beta"], "truth": float(layer / own - 1)}  # fmt: skip
 
 
 def noise(seed: int, count: int) -> dict[str, Any]:
@@ -184,6 +184,7 @@ def noise(seed: int, count: int) -> dict[str, Any]:
     advantage = rng.normal(size=len(log.item)) if seed % 2 else rng.normal(size=len(log.items))[log.item]
     found = judged(log, law, advantage, log.reward(), world.examined, choice, verdict)
     return {"kind": "noise", "seed": seed, "of": "candidates" if seed % 2 else "items", "verdict": found["verdict"],
+            "why": found["why"],
             "beta": None if math.isinf(found["beta"]) else found["beta"]}  # fmt: skip
 
 
@@ -212,7 +213,7 @@ def plan(seed: int, count: int) -> dict[str, Any]:
     gained = earned / own - 1
     row = {"kind": "plan", "seed": seed, "temperature": tau, "candidates": config.candidates, "places": config.places,
            "miss": config.miss, "trust": config.trust, "base": config.base, "cost": cost, "gain": gained,
-           "verdict": result.verdict}  # fmt: skip
+           "verdict": result.verdict, "why": result.why}  # fmt: skip
     asked = {"temperatures": (tau,), "pins": (0,), "shares": (1.0,), "gain": max(gained, 0.005)}
     told = lp.explore.plan(*undrawn, **asked)
     stated = lp.explore.plan(undrawn[0], reward=told.reward, **asked)

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from localpolicy.ranker.improve import improve
-from localpolicy.ranker.law import Law
+from localpolicy.ranker.improve import REFUSED, improve, judged, persons_apart
+from localpolicy.ranker.law import Law, law_of
 from localpolicy.ranker.reading import read_requests
 from localpolicy.ranker.values import ListValues
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, drawn
@@ -71,4 +71,17 @@ def test_nothing_is_said_where_items_below_matter(tmp_path):
                          "item": [f"i{one}" for one in item[request, place]]})  # fmt: skip
     result = improve(table, outcomes, items=world.items(), out=tmp_path / "run", critics=("logistic",))
     assert (result.verdict, result.beta) == ("cannot tell", np.inf)
-    assert result.below.fails and "items below" in result.why
+    assert result.below.p < REFUSED and "items below" in result.why
+
+
+def test_a_layer_is_hardly_ever_refused_where_items_below_do_not_matter():
+    """A test of one in twenty would take the layer from one log in twenty."""
+    world, _, _, tables = logged(count=1500)
+    log = read_requests(*tables)
+    law, found = law_of(log), []
+    for seed in range(20):
+        _, _, choice, verdict = persons_apart(log, seed)
+        noise = np.random.default_rng(seed).normal(size=len(log.item))
+        found.append(judged(log, law, noise, log.reward(), world.examined, choice, verdict))
+    assert min(one["below"].p for one in found) < 0.05
+    assert not [one["why"] for one in found if "items below" in one["why"]]

@@ -47,6 +47,11 @@ class Decisions(NamedTuple):
         """Those of some positions."""
         return Decisions(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
 
+    def with_more(self, others: Decisions) -> Decisions:
+        """These, then decisions of other lists."""
+        pairs = zip(self, others, strict=True)
+        return Decisions(*(None if one is None else np.concatenate([one, other]) for one, other in pairs))  # type: ignore[arg-type, list-item]
+
     @property
     def lists(self) -> bool:
         """Whether whole lists are meant: one contribution per list, not per decision."""

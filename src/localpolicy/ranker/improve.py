@@ -22,7 +22,7 @@ from scipy.special import expit
 
 from localpolicy.errors import DataError, nearest
 from localpolicy.limits import LARGEST_SEED
-from localpolicy.measure.list_tests import Checked
+from localpolicy.measure.list_tests import Checked, cascade_test, stopping_test
 from localpolicy.ranker.critic import CRITICS, Crossed, log_loss
 from localpolicy.ranker.features import Encoder, Seen
 from localpolicy.ranker.law import Law, law_of, standard_scores
@@ -38,6 +38,7 @@ from localpolicy.settings import Settings
 TILTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # κ = sd(Â) / β
 LEAST_EFFECTIVE = 0.1  # of the sample that a tilt must leave
 SHARES = (0.5, 0.15, 0.15, 0.2)  # of persons: training, choice of the critic, of β, verdict
+REFUSED = 0.005  # p of the test of items below: refusing costs the layer, so twice the persons and a tenth of the level
 FEWEST = 100  # requests
 MOST_JUDGED = 20_000  # requests, of each part that estimates
 LARGEST_QUANTILE = 0.999  # of rewards: what lies beyond counts as that much in training
@@ -314,12 +315,16 @@ def judged(
     def tilt(beta: float) -> Tilt:
         return lambda block: block.of(advantage, 0.0) / beta
 
-    for_choice = ListValues(log, law, choice, examined, reward)
+    for_choice, judge = (ListValues(log, law, part, examined, reward) for part in (choice, verdict))
     spread = for_choice.spread(advantage)
-    stopping, below = for_choice.assumptions(tilt(spread), advantage) if spread > 0 else (None, None)
+    stopping = below = None
+    if spread > 0:
+        lists, others = (values.decisions(tilt(spread)) for values in (for_choice, judge))
+        stopping = stopping_test(lists, advantage[for_choice.shown.row])
+        below = cascade_test(lists.with_more(others))
     form: Form = "cascade" if stopping is not None and stopping.fails else "by places"
     told = nothing | {"form": form, "stopping": stopping, "below": below}
-    if below is not None and below.fails:
+    if below is not None and below.p < REFUSED:
         why = f"rewards depend on the items below (p = {below.p:.1e}), so no list's value is known"
         return {**told, "verdict": "cannot tell", "why": why}
     tried = []
@@ -328,7 +333,6 @@ def judged(
         tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta), form))))
     held = [one for one in tried if one.gain.low > 0 and one.gain.effective >= LEAST_EFFECTIVE]
     best = max(held, key=lambda one: one.gain.low, default=None)
-    judge = ListValues(log, law, verdict, examined, reward)
     found = {**told, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
     if best is None:
         return {**found, "verdict": "nothing to decide",

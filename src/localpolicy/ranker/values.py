@@ -20,7 +20,6 @@ import numpy as np
 from localpolicy.measure.decisions import Decisions, effective_sample
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.intervals import lower_bound
-from localpolicy.measure.list_tests import Checked, cascade_test, stopping_test
 from localpolicy.ranker.exposure import place_chances
 from localpolicy.ranker.law import Law, log_chances, own_scores, shown_lists
 from localpolicy.ranker.log import Padded, RequestLog
@@ -137,15 +136,10 @@ class ListValues:
             squares += float((weight * (worth - mean) ** 2).sum())
         return math.sqrt(squares / len(self.requests))
 
-    def assumptions(self, tilt: Tilt, score: np.ndarray) -> tuple[Checked | None, Checked | None]:
-        """Tests of what values by places and a cascade assume: whether people stop, and whether items below matter.
-
-        `score` [M] orders items by their worth; the tilted law is the one whose ratios the second test uses.
-        """
-        shown = self.shown
-        people = self.log.clusters[self.requests][shown.request]
-        lists = Decisions(self._down_to(tilt), shown.reward, people, place=shown.place)
-        return stopping_test(lists, score[shown.row]), cascade_test(lists)
+    def decisions(self, tilt: Tilt) -> Decisions:
+        """Drawn places with the ratios of the tilted law, for tests of what the estimates assume."""
+        people = self.log.clusters[self.requests][self.shown.request]
+        return Decisions(self._down_to(tilt), self.shown.reward, people, place=self.shown.place)
 
     @property
     def undrawn(self) -> np.ndarray:
