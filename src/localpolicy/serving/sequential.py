@@ -33,9 +33,10 @@ def log_wealth(y: np.ndarray, bets: np.ndarray, lowest: np.ndarray) -> np.ndarra
 
     y [n] is at least `lowest` [n] < 0, and bets [n, J] are at least 0.
     """
-    logs = np.log1p(y[:, None] * np.minimum(bets, MOST / -lowest[:, None])).cumsum(0)
-    top = logs.max(1, keepdims=True)
-    return np.asarray(top[:, 0] + np.log(np.exp(logs - top).mean(1)))
+    share = np.minimum(np.ascontiguousarray(bets.T), MOST / -lowest)  # [J, n]: sums run over adjacent numbers
+    logs = np.log1p(y * share).cumsum(1)
+    top = logs.max(0)
+    return np.asarray(top + np.log(np.exp(logs - top).mean(0)))
 
 
 def falls(arm: np.ndarray, probability: np.ndarray, outcome: np.ndarray) -> np.ndarray:
