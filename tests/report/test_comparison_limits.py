@@ -14,6 +14,9 @@ from pyarrow import csv
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
+from localpolicy.judge.gate import gate
+from localpolicy.judge.next_step import SHOWN
+from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired
@@ -60,6 +63,34 @@ def test_a_comparison_asks_the_logs_own_question(tmp_path, worth, kind, words):
     assert found.question.kind == kind and found.rivals == ["new.csv"] and found.main != found.value
     answer = comparison_headline(found, comparison_section(found, samples=False))
     assert words in answer.verdict and "imitates the log" not in answer.verdict
+
+
+def test_a_till_ranks_models_by_what_is_bought_next_and_names_the_money(tmp_path):
+    """Fuel is dear and rare: a sort by price wins every sum of money, and predicts the next purchase worse."""
+    rng = np.random.default_rng(0)
+    columns = {"reward": "sales_value"}
+    with writing(tmp_path / "data", kind="interactions", events=["interaction"], rewards={},
+                 settings={"columns": columns}) as store:  # fmt: skip
+        for split in ("train", "validation", "test"):
+            item = rng.choice(8, 800, p=[0.3, 0.2, 0.15, 0.1, 0.1, 0.06, 0.05, 0.04])
+            reward = np.where(item == 7, 60.0, 2.0 + 0.1 * rng.integers(0, 9, 800))
+            store.splits[split].append(np.full(200, 4), {"item": item, "event": item * 0, "reward": reward})
+        store.write_items(np.arange(8), np.full(8, 50))
+    by_price, popular = np.where(np.arange(8) == 7, 9.0, 1.0), np.arange(8, 0, -1.0)
+    for name, weight in (("dear", by_price), ("popular", popular)):
+        csv.write_csv(
+            pa.table({"item_id": np.arange(8), "probability": weight / weight.sum()}), tmp_path / f"{name}.csv"
+        )
+    paths = [tmp_path / "dear.csv", tmp_path / "popular.csv"]
+    found = compare(paths, data=tmp_path / "data", baseline="popular.csv")
+    assert found.question.kind == "nothing" and "how much sales_value another policy would bring" in found.question.why
+    weighted = "reward-weighted.nDCG@20"
+    assert found.level("dear.csv", weighted) > found.level("popular.csv", weighted), "as any sort by price"
+    assert found.main == "interaction.nDCG@20"
+    assert found.order(found.main).index("popular.csv") < found.order(found.main).index("dear.csv")
+    judged = gate(paths[0], against=paths[1], data=tmp_path / "data", rules=GateRules(reference_fit=False))
+    assert (judged.answer, judged.metric) == ("nothing to decide", found.main)
+    assert judged.next_step == SHOWN and "views beside the sales" in SHOWN
 
 
 def test_js_is_blind_where_it_is_within_noise_and_ranks_differ():

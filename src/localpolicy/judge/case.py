@@ -176,7 +176,7 @@ class Case:
     @cached_property
     def metric(self) -> str:
         """The figure that must gain where ranks decide, as asked or as the log's rewards say."""
-        return deciding_metric(self.evaluation, self.rules)
+        return deciding_metric(self.evaluation, self.rules, weighted=not question_of(self.data, self.split).amount)
 
     @property
     def imitates(self) -> bool:
@@ -199,10 +199,10 @@ def two_seeds(new: Candidate, old: Candidate) -> bool:
     return alike and new.facts.get(DATA) is not None and new.facts.get(DATA) == old.facts.get(DATA)
 
 
-def deciding_metric(evaluation: Evaluation, rules: GateRules) -> str:
+def deciding_metric(evaluation: Evaluation, rules: GateRules, *, weighted: bool = True) -> str:
     """The figure that must gain where ranks decide, as asked or as the log's rewards say."""
     if rules.metric is None:
-        return deciding_figure(evaluation)
+        return deciding_figure(evaluation, weighted=weighted)
     if rules.metric.rpartition(".")[0] not in evaluation.metrics and rules.metric not in (LIKED, AGREEMENT):
         known = [f"{each}.nDCG@20" for each in evaluation.metrics]
         raise ConfigError(f"metric: no figure '{rules.metric}'{nearest(rules.metric, known)}")

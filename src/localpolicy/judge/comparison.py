@@ -137,7 +137,7 @@ class Comparison(Result):
     @property
     def ranked(self) -> str:
         """The column that policies are ranked by, where the value does not decide."""
-        return deciding_figure(self.evaluations[0], self.columns)
+        return deciding_figure(self.evaluations[0], self.columns, weighted=not self.question.amount)
 
     @property
     def main(self) -> str:

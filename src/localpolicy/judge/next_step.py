@@ -9,7 +9,7 @@ from typing import Protocol
 
 from localpolicy.judge.case import ONE_RUN, TWO_SEEDS
 from localpolicy.judge.claims import Claim
-from localpolicy.measure.metrics import TILL, Question
+from localpolicy.measure.metrics import Question
 
 KEEP = "Keep what is deployed."
 NEXT = {
@@ -126,7 +126,7 @@ def next_step(verdict: Answered) -> str:
 
 def would_decide(question: Question) -> str:
     """What to log where there is nothing to decide."""
-    return SHOWN if question == TILL else WORTH
+    return SHOWN if question.amount else WORTH
 
 
 def _where_open(verdict: Answered) -> str:

@@ -239,17 +239,17 @@ class Evaluation(Result):
                 pq.write_table(table, partial)
 
 
-def deciding_figure(evaluation: Evaluation, columns: Sequence[str] = ()) -> str:
+def deciding_figure(evaluation: Evaluation, columns: Sequence[str] = (), *, weighted: bool = True) -> str:
     """The figure that policies are judged by.
 
-    On ratings it is how well what is ranked first was liked. Else it is nDCG@20 of all that was taken, weighted by
-    rewards where these differ. Where `columns` were asked for it is one of them: that figure, else the first nDCG that
-    has positions.
+    On ratings it is how well what is ranked first was liked. Else it is nDCG@20 of all that was taken, `weighted` by
+    rewards if these differ: not of a till, where ranking dear items first would win. If `columns` were asked for, it is
+    one of them: that figure, else the first nDCG that has positions.
     """
     if LIKED in evaluation.rewards and (not columns or LIKED in columns):
         return LIKED
     taken = [event for event in evaluation.events if event in evaluation.metrics]
-    group = WEIGHTED if WEIGHTED in evaluation.metrics else taken[0] if len(taken) == 1 else "all"
+    group = WEIGHTED if weighted and WEIGHTED in evaluation.metrics else taken[0] if len(taken) == 1 else "all"
     metrics = evaluation.metrics[group]
     figure = f"{group}.{'nDCG@20' if 'nDCG@20' in metrics else next(iter(metrics))}"
     if columns and figure not in columns:

@@ -37,13 +37,13 @@ class Question(NamedTuple):
 
     kind: Kind
     why: str
+    amount: str = ""  # of a till: the log's name of what a sale brought
 
 
 EQUAL = Question("nothing", "all events are worth the same, so there is nothing to improve on")
 AMOUNTS = Question("rewards", "sales differ in what they brought, and no propensities were logged")
-TILL = Question(
-    "nothing",
-    "a till says what was bought, not what was shown and left, so what another policy would sell is not known",
+TILL = (
+    "a till says what was bought, not what was shown and left, so how much {} another policy would bring is not known"
 )
 
 
@@ -60,7 +60,8 @@ def question_of(data: Prepared, split: str = "test") -> Question:
     if kind is None:
         return Question("rewards", "kinds of action differ in reward, and no propensities were logged")
     if kind.kind == "amount":
-        return AMOUNTS if {*answers} - {*kind.sales} else TILL
+        till = Question("nothing", TILL.format(kind.column), kind.column)
+        return AMOUNTS if {*answers} - {*kind.sales} else till
     if kind.kind == "opinion":
         return Question("liking", f"rewards are opinions ({kind.why}), and no propensities were logged")
     return Question("liking", f"rewards measure what people did ({kind.why}), and no propensities were logged")

@@ -126,8 +126,11 @@ def write_go(result: GoResult, path: Path) -> Contents:
     section = comparison_section(
         result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name, verdict=verdict
     )
-    headline = Contents("", result.sentence, next_step=would_decide(result.comparison.question))
-    if verdict is not None:
+    if verdict is None:
+        question = result.comparison.question
+        answer = {"why": question.why, "known": result.known}
+        headline = Contents("", "Nothing to decide.", answer=answer, next_step=would_decide(question))
+    else:
         headline, section = gate_headline(verdict), as_judged(section, verdict)
         section = replace(section, moved=moved_table(result) if moves(result) else None)
     notes = [*result.notes, *(result.comparison if verdict is None else verdict).notes]

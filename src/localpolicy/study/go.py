@@ -88,12 +88,16 @@ class GoResult(Result):
         """The answer as one says it to somebody who decides."""
         if self.verdict is not None:
             return self.verdict.sentence
-        figure = self.comparison.ranked
+        return f"Nothing to decide: {self.comparison.question.why}. {self.known}"
+
+    @property
+    def known(self) -> str:
+        """What a log that decides nothing says of the models: who ranks highest what people took."""
+        figure, till = self.comparison.ranked, self.comparison.question.amount
         listed = ", ".join(f"{each.name} {each.estimate(figure).mean:.4f}" for each in self.ranked)
-        return (
-            f"Nothing to decide: {self.comparison.question.why}. Models ranked "
-            f"by how high they place what people took ({figure}): {listed}."
-        )
+        by = "What can be known is how high models rank what is bought next" if till else (
+            "Models ranked by how high they place what people took")  # fmt: skip
+        return f"{by} ({figure}): {listed}."
 
     @property
     def ranked(self) -> list[Evaluation]:
