@@ -129,10 +129,10 @@ def test_content_is_upgraded_by_a_function_per_step():
     assert form.upgraded({"format": 2, "n": 7}, path) == {"format": 3, "n": 7, "twice": 2}
     assert form.upgraded({"format": 3, "n": 7}, path) == {"format": 3, "n": 7}
     for found, says in ((4, "has format 4; this version reads 1, 2, 3: upgrade localpolicy"), (0, "make it again"),
-                        (True, "make it again"), ("2", "make it again"), (None, "has format None")):  # fmt: skip
+                        (True, "make it again"), ("2", "make it again"), (None, "has no format")):  # fmt: skip
         with pytest.raises(RunError, match=says):
             form.upgraded({"format": found}, path)
-    with pytest.raises(RunError, match="has format 'none'"):
+    with pytest.raises(RunError, match="has no format"):
         form.upgraded([], path)
 
 

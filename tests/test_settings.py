@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import pkgutil
+import warnings
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,9 @@ def every_model(base=Settings):
     for found in pkgutil.walk_packages(localpolicy.__path__, "localpolicy."):
         kernels = "kernel" in found.name and importlib.util.find_spec("triton") is None  # they import Triton
         if not found.name.endswith("__main__") and not kernels:
-            importlib.import_module(found.name)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # MLflow's, of type hints of its own
+                importlib.import_module(found.name)
     found = [base]
     for model in found:
         found += model.__subclasses__()

@@ -12,6 +12,7 @@ import pytest
 from localpolicy.cli.main import main
 from localpolicy.cli.output import Piped
 from localpolicy.errors import LONGEST_MESSAGE, ConfigError, bounded
+from localpolicy.version import __version__
 
 VERSION = [sys.executable, "-m", "localpolicy", "--version"]
 
@@ -30,7 +31,7 @@ def test_a_stream_that_was_closed_is_no_fault(closed):
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    assert done.stdout == ("" if 1 in closed else "localpolicy 0.1.0\n")
+    assert done.stdout == ("" if 1 in closed else f"localpolicy {__version__}\n")
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "ascii", "utf-8"])

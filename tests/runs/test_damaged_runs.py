@@ -117,7 +117,7 @@ def sign(run, name):
         (lambda about: about["network"].pop("model"), r"network\..*model: Field required"),
         (lambda about: about.update(network=[]), r"policy\.json is not a policy's: it was altered"),
         (lambda about: about.update(origin=None), r"policy\.json is not a policy's"),
-        (lambda about: about.pop("format"), "has format None"),
+        (lambda about: about.pop("format"), "has no format"),
     ],
     ids=["items", "too many", "length", "text", "heads", "no model", "list", "no origin", "no format"],
 )

@@ -263,7 +263,7 @@ def test_what_is_no_export(tmp_path):
     with pytest.raises(RunError, match="cannot be read"):
         Recommender(tmp_path)
     (tmp_path / "export.json").write_text("[]")
-    with pytest.raises(RunError, match="has format none"):
+    with pytest.raises(RunError, match="has no format"):
         Recommender(tmp_path)
     (tmp_path / "export.json").write_text('{"format": 99}')
     with pytest.raises(RunError, match="has format 99"):

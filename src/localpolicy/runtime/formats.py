@@ -38,10 +38,11 @@ class Format:
 
     def upgraded(self, content: Any, source: Path) -> Content:
         """Return the content in the current format; raise `error` if its `format` is none that this version reads."""
-        found = content.get("format") if isinstance(content, dict) else "none"
+        found = content.get("format") if isinstance(content, dict) else None
         if type(found) is not int or found not in self.reads:
             newer = type(found) is int and found > self.current
-            raise self.error(f"{source} has format {shown(found)}; this version reads "
+            stated = "no format" if found is None else f"format {shown(found)}"
+            raise self.error(f"{source} has {stated}; this version reads "
                              f"{', '.join(map(str, self.reads))}: "
                              f"{'upgrade localpolicy' if newer else self.remedy}.")  # fmt: skip
         for step in range(found, self.current):
