@@ -47,13 +47,32 @@ def test_readme_blocks_run(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_readme_commands_share_no_seed():
-    """The README's own first steps must not fall into the trap that they warn of."""
-    steps = re.findall(r"^lpi train (\S+) .*$", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-    lines = re.findall(r"^lpi train .*$", (ROOT / "README.md").read_text(), flags=re.MULTILINE)
-    seeds = [(data, re.search(r"--seed (\d+)", line)) for data, line in zip(steps, lines, strict=True)]
-    found = [(data, seed[1] if seed else "0") for data, seed in seeds]
-    assert len(found) >= 4 and len(set(found)) == len(found)
+@pytest.mark.parametrize("page", ["docs/tutorial.md", "tools/pages/tutorial.md"])
+def test_first_steps_share_no_seed(page):
+    """A newcomer's first steps must not fall into the trap that the page warns of; one run's two β may share it."""
+    lines = re.findall(r"^\$ lpi train .*$", (ROOT / page).read_text(), flags=re.MULTILINE)
+    found = [(re.search(r"--objective (\S+)", line)[1], re.search(r"--seed (\d+)", line)[1]) for line in lines]
+    seeds = [seed for _, seed in sorted(set(found))]
+    assert len(found) >= 4 and len(set(seeds)) == len(seeds) >= 3
+
+
+def words(*patterns: str) -> int:
+    """Number of words in the pages of these patterns, as `wc -w` counts them: marks of tables are words, too."""
+    pages = {page for pattern in patterns for page in ROOT.glob(pattern)}
+    return sum(len(page.read_text().split()) for page in pages)
+
+
+def test_pages_keep_within_their_words():
+    """A reader should find the twenty figures that matter. docs/settings.md is made from the settings' classes."""
+    assert words("README.md") <= 900
+    assert words("docs/*.md") - words("docs/settings.md") < 24_000
+
+
+def test_commands_of_the_readme_fit_a_terminal():
+    """Its first page is read on 80 columns, and shows of `lpi go` what fits one screen."""
+    blocks = [block.splitlines()[1:-1] for block in FENCE.findall((ROOT / "README.md").read_text())]
+    (answer,) = [block for block in blocks if any(line.startswith("TEST ONLINE") for line in block)]
+    assert len(answer) <= 15 and max(map(len, answer)) <= 80
 
 
 @pytest.mark.parametrize("page", ["docs/beta.md", "tools/pages/beta.md"])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from localpolicy.cli.main import VERBS
+from localpolicy.cli.main import GROUPS, VERBS
 from localpolicy.cli.studies import PAPER
 from localpolicy.serving.doctor import EXTRAS, REQUIRED
 
@@ -26,7 +26,7 @@ HIDDEN = {
 DATA, RUN, EXPORT, PLAN = "data", "runs/mle", "exports/mle", "rollout.json"
 OUT = ("--out", "out")
 EVENTS = "world/events.parquet"
-# What each verb needs, as people type it; `rollout` and `paper` have verbs of their own.
+# What each verb needs, as people type it; `rollout`, `explore` and `paper` have verbs of their own.
 TYPED: dict[str, tuple[str, ...]] = {
     "demo": ("demo", *OUT), "go": ("go", EVENTS, *OUT), "simulate": ("simulate", "bandit", *OUT),
     "prepare": ("prepare", "events", EVENTS, *OUT), "train": ("train", DATA, *OUT), "evaluate": ("evaluate", RUN),
@@ -41,7 +41,7 @@ TYPED: dict[str, tuple[str, ...]] = {
     "paper table1": ("paper", "table1", "--data", DATA, *OUT),
     "rollout judge": ("rollout", "judge", PLAN, "--log", "log.db"),
     "rollout back": ("rollout", "back", PLAN), "rollout plan": ("rollout", "plan", EXPORT, *OUT),
-    "rollout size": ("rollout", "size", "events.parquet"),
+    "rollout size": ("rollout", "size", "events.parquet"), "explore plan": ("explore", "plan", EVENTS),
 }  # fmt: skip
 BY_EXTRA = {  # typed where no extra is installed
     "spark": [("prepare", "events", EVENTS, "--engine", "spark", *OUT)],
@@ -95,7 +95,7 @@ def typed(commands: list[tuple[str, ...]], place: Path, hidden: str) -> list[tup
 
 def test_every_verb_is_typed():
     with_verbs = {name.partition(" ")[0] for name in TYPED}
-    assert with_verbs == {*VERBS, "paper", "rollout"} - {"doctor", "serve"} and PAPER
+    assert with_verbs == {*VERBS, *filter(None, GROUPS)} - {"doctor", "serve"} and PAPER
 
 
 @pytest.mark.parametrize("hidden", ["serve only", "without torch and numpy"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 import shutil
@@ -93,9 +94,12 @@ def serve(
         return
     from uvicorn.supervisors import Multiprocess
 
+    # Until uvicorn 0.50 the supervisor was also told what a worker runs.
+    takes_target = "target" in inspect.signature(Multiprocess).parameters
+    target: dict[str, Any] = {"target": uvicorn.Server(server).run} if takes_target else {}
     with shared_numbers() as numbers:
         os.environ.setdefault(FOLDER, str(numbers))
-        Multiprocess(server, sockets=[bound]).run()
+        Multiprocess(server, sockets=[bound], **target).run()
 
 
 @contextmanager
