@@ -50,7 +50,7 @@ class Decisions(NamedTuple):
     def with_more(self, others: Decisions) -> Decisions:
         """These, then decisions of other lists."""
         pairs = zip(self, others, strict=True)
-        return Decisions(*(None if one is None else np.concatenate([one, other]) for one, other in pairs))  # type: ignore[arg-type, list-item]
+        return Decisions(*(None if one is None else np.concatenate([one, other]) for one, other in pairs))  # type: ignore[arg-type]
 
     @property
     def lists(self) -> bool:

@@ -199,9 +199,9 @@ def checked(log: RequestLog) -> RequestLog:
     np.maximum.at(last, log.request, log.place)
     refuse(np.flatnonzero(last != log.length), "has places that are not 1, 2, 3 …",
            "Count places from 1, and give no two items one place; others are left empty.")  # fmt: skip
-    counts = "'pinned' counts the places from the top that were not drawn."
-    refuse(np.flatnonzero(log.pinned < 0), "has fewer than 0 pinned places", counts)
-    refuse(np.flatnonzero(log.pinned > log.length), "has more pinned places than places", counts)
+    pinned = "'pinned' counts the places from the top that were not drawn."
+    refuse(np.flatnonzero(log.pinned < 0), "has fewer than 0 pinned places", pinned)
+    refuse(np.flatnonzero(log.pinned > log.length), "has more pinned places than places", pinned)
     if log.temperature is not None:
         refuse(
             np.flatnonzero(~(log.temperature >= 0)),
