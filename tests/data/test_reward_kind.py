@@ -7,10 +7,12 @@ import pyarrow as pa
 import pytest
 
 import localpolicy as lp
-from localpolicy.data.reward_kind import reward_kind, reward_ranges, sale_events
+from localpolicy.data.guess.guess import guess
+from localpolicy.data.reward_kind import reward_kind, reward_ranges, sale_events, unpaid_events
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
-from localpolicy.errors import ConfigError
+from localpolicy.errors import ConfigError, DataError
+from localpolicy.measure.metrics import question_of
 
 ITEMS, ROWS = 12, 600
 
@@ -125,6 +127,35 @@ def test_a_prepared_log_keeps_the_users_word_and_its_own_name_of_the_column(tmp_
         data = lp.prepare(frame, out=tmp_path / said, columns={"reward": "brought"}, reward_kind=said)
         found = reward_kind(data)
         assert (found.kind, found.column, found.sales) == (kind, "brought", ("buy",))
+
+
+def test_views_earn_nothing_from_a_column_of_prices(tmp_path):
+    """A log that joined every row with its item's price: what was viewed and left brought nothing; refunds stay."""
+    kinds = ["view", "purchase", "view", "refund"]
+    frame = pa.table({
+        "sequence_id": np.repeat(np.arange(200), 4), "item_id": np.arange(800) % 7, "event": kinds * 200,
+        "price": [5.0, 4.0, None, -3.0, 5.0, 2.0, 1.0, -3.0] * 100,
+    })  # fmt: skip
+    earned = {("view", 0.0), ("purchase", 4.0), ("purchase", 2.0), ("refund", -3.0)}
+    for said in ("auto", "amount"):
+        data = lp.prepare(frame, out=tmp_path / said, columns={"reward": "price"}, reward_kind=said)
+        found = {(row["event"], row["reward"]) for row in data.to_frame()[["event", "reward"]].to_dict("records")}
+        assert found == earned
+        assert reward_kind(data).kind == "amount" and question_of(data).kind == "rewards"
+    with pytest.raises(DataError, match="reward is empty"):
+        lp.prepare(frame, out=tmp_path / "measure", columns={"reward": "price"}, reward_kind="measure")
+    assert unpaid_events(["view", "purchase"], "price", "measure") == ()
+    assert unpaid_events(["view", "purchase"], "dwell_time", "auto") == ()
+    assert unpaid_events(["row", "line"], "price", "auto") == (), "no event is named like a sale"
+
+
+def test_a_log_of_views_and_sales_is_not_read_as_a_till(tmp_path):
+    rows = "".join(
+        f"{n % 90},{n * 7 % 11},{'buy' if n % 5 == 0 else 'view'},{n % 11 + 1}.5,{10**9 + n}\n" for n in range(900)
+    )
+    (tmp_path / "log.csv").write_text(f"user,item,event,price,time\n{rows}")
+    meaning = " ".join(guess(tmp_path / "log.csv", columns={"reward": "price"}).meaning)
+    assert "a log of actions" in meaning and "rows that are no sale earn nothing" in meaning
 
 
 def test_events_that_are_ratings_are_opinions(tmp_path):

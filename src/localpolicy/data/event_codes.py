@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +12,12 @@ import pyarrow as pa
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
 from localpolicy.data.reading import Raw, Reading, alias, joined
+from localpolicy.data.reward_kind import unpaid_events
 from localpolicy.data.rewards import DEFAULT, RewardMap, event_name, is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER
-from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.errors import ConfigError, DataError, nearest, to_caller
 
+log = logging.getLogger("localpolicy.data.prepare")
 MOST_EVENTS = 256  # an event's code is one byte
 MOST_POLICIES = 32_767  # a policy's code is two bytes
 
@@ -30,6 +33,7 @@ class EventCodes:
     reward_map: str | None
     policies: list[str]  # by code
     drops: bool  # whether some events' rows are left out
+    unpaid: tuple[str, ...] = ()  # events that earn nothing, since the log's rewards are amounts of a sale
 
     def code(self, raw: str) -> int | str:
         """SQL for the code of an event as the log wrote it."""
@@ -97,7 +101,13 @@ def make_event_codes(
     policies = [*before, *(policy for policy in logged if policy not in before)]
     if len(policies) > MOST_POLICIES:
         raise DataError(f"more than {MOST_POLICIES:,} different policies: is 'policy' the right column?")
-    made = EventCodes(kind, names, events, rewards, reward_map, policies, drops=len(names) < len(named))
+    acts = [event for event in events if event not in (CONTEXT, NO_ANSWER)]
+    column = str((config.columns or {}).get("reward", "reward"))
+    unpaid = () if rewards else unpaid_events(acts, column, config.reward_kind)
+    if unpaid:
+        log.warning(to_caller(f"{column} is taken for what a sale brought: rows of {', '.join(unpaid)} earn nothing. "
+                              "--reward-kind measure takes them as they stand"))  # fmt: skip
+    made = EventCodes(kind, names, events, rewards, reward_map, policies, len(names) < len(named), unpaid)
     for table, column in (("event_codes", "event"), ("policies", "policy")):
         codes = made.codes(column)
         engine.small(

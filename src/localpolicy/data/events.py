@@ -231,11 +231,19 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         reward = None if self.codes.rewards else self._number("reward")  # a map was given: the column is not read
         if reward is None:
             return "CAST(0 AS DOUBLE)"
-        event = "raw_event" if "event" in self.raw.table.columns else quoted(self.raw.table.constants["event"])
+        event = quoted(self.raw.table.constants["event"]) if "event" not in self.raw.table.columns else (
+            "CAST(raw_event AS STRING)")  # fmt: skip
         finite = f"NOT isnan({reward}) AND ABS({reward}) <= {LARGEST}"
         self._must(f"({reward} IS NULL OR ({finite}))", "reward is not a finite number")
-        self._must(f"({reward} IS NOT NULL OR {event} IN ('{CONTEXT}', '{NO_ANSWER}'))", "reward is empty")
-        return f"COALESCE({reward}, CAST(0 AS DOUBLE))"
+        unpaid = [raw for raw, name in self.codes.names.items() if name in self.codes.unpaid]
+        silent = ", ".join(quoted(each) for each in (CONTEXT, NO_ANSWER, *unpaid))
+        self._must(f"({reward} IS NOT NULL OR {event} IN ({silent}))", "reward is empty")
+        earned = f"COALESCE({reward}, CAST(0 AS DOUBLE))"
+        if not unpaid:
+            return earned
+        # What is negative stays: money that was given back.
+        least = f"LEAST({earned}, CAST(0 AS DOUBLE))"
+        return f"CASE WHEN {event} IN ({', '.join(map(quoted, unpaid))}) THEN {least} ELSE {earned} END"
 
     def _propensity(self) -> str:
         logged = self._number("propensity")

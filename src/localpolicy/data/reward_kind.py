@@ -60,6 +60,17 @@ def sale_events(events: Iterable[str]) -> tuple[str, ...]:
     return tuple(event for event in events if _named(event, SALES)) or events
 
 
+def unpaid_events(events: Iterable[str], column: str, said: str) -> tuple[str, ...]:
+    """Events whose rows earn nothing, since the column holds amounts of a sale; none if no event is named like one.
+
+    A view that states the price of its item has earned nothing. `said` is `reward_kind` of `prepare`.
+    """
+    kind = (_by_name(column) or ("",))[0] if said == "auto" else said
+    events = tuple(events)
+    others = tuple(event for event in events if not _named(event, SALES))
+    return others if kind == "amount" and len(others) < len(events) else ()
+
+
 def reward_kind(data: Prepared) -> RewardKind | None:
     """Kind of a log's rewards; None if they only encode the kind of action."""
     ranges = {event: span for event, span in reward_ranges(data).items() if event != NO_ANSWER}

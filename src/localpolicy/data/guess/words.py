@@ -7,6 +7,7 @@ from typing import Literal
 from localpolicy.data.column_names import BASKETS, MONEY, RATINGS, REWARDING, UNITS, plain, rewarding
 from localpolicy.data.guess.reading import Reading
 from localpolicy.data.reading import ROW
+from localpolicy.data.reward_kind import unpaid_events
 from localpolicy.limits import NO_ANSWER
 
 OF_PRICES, OF_COUNTS = REWARDING.index(MONEY[-1]), len(REWARDING) - 1
@@ -29,6 +30,8 @@ def log_kind(reading: Reading) -> LogKind:
         return "lists"
     if any(part in rewarded for part in RATINGS) or plain(reading.meant.get("event", "")) in (*RATINGS, "score"):
         return "ratings"
+    if _sells(reading):
+        return "actions"
     bought = any(part in rewarded for parts in (*MONEY, UNITS) for part in parts)
     if bought or ("reward" not in reading.meant and "event" not in reading.meant and not {*names}.isdisjoint(BASKETS)):
         return "till"
@@ -58,8 +61,18 @@ def _order(reading: Reading) -> str:
     return f", in the order of {when}" if when else ", in the order of the file"
 
 
+def _sells(reading: Reading) -> bool:
+    """Whether rows are sales with an amount, and others that are none."""
+    if "reward" not in reading.meant or "event" not in reading.meant:
+        return False
+    events = [reading.rename.get(each, each) for each in reading.log.values(reading.meant["event"])]
+    return bool(unpaid_events(events, reading.meant["reward"], "auto"))
+
+
 def _reward(reading: Reading) -> str:
     if theirs := reading.meant.get("reward"):
+        if _sells(reading):
+            return f"{theirs} of a sale; rows that are no sale earn nothing"
         count = next((name for name in reading.log.names if name != theirs and rewarding(name) == OF_COUNTS), None)
         if count is None or rewarding(theirs) != OF_PRICES:
             return f"{theirs} of the row, as it stands"
