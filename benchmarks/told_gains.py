@@ -99,7 +99,7 @@ def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random
             deviated += float(at @ (value - later[left])) / steps
             at = np.array([(at[:, None] * mu)[:, leads == state].sum() for state in range(states)])
         true = of_visit[0] / later[-1][0] - 1 if found.asked == "visit" else deviated / found.old.mean
-        return told(found.gain, found.old.mean, float(true))
+        return told(found.gain, found.old.mean / found.items, float(true))
 
     return draw
 

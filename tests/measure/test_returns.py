@@ -162,6 +162,13 @@ def test_a_gain_is_that_of_visits_where_the_log_covers_them_and_else_that_of_one
     narrow = return_gain(visits, weight, None, model, rules=OverlapRules(min_effective=1800))
     assert (narrow.asked, narrow.unit, narrow.gain.n, narrow.refusal) == ("deviation", "decisions", 9000, None)
     assert narrow.steps == 2, "the most that the log covers"
+    two = of_deviations(visits, weight, Opinion.of(model, visits), gamma=1.0, steps=2).mean - visits.returns(1.0).mean()
+    assert narrow.items == pytest.approx((2 + 2 + 1) / 3), "the last decision of three has no second item"
+    assert narrow.gain.mean == pytest.approx(two / narrow.items), "deviations overlap: per item, not per deviation"
+    assert narrow.gain.leverage.sum() * narrow.items == pytest.approx(
+        of_deviations(visits, weight, Opinion.of(model, visits), gamma=1.0, steps=2).leverage.sum()
+        - of_deviations(visits, 1 + 0 * weight, Opinion.of(model, visits), gamma=1.0, steps=2).leverage.sum()
+    )
     assert return_gain(visits, weight, None, model, rules=OverlapRules(min_effective=5000)).steps == 1
     assert return_gain(visits, weight, None, model, rules=OverlapRules(min_effective=9000)).refusal is not None
     against_itself = return_gain(visits, weight, weight, model)

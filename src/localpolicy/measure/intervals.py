@@ -27,6 +27,10 @@ class Contributions(NamedTuple):
         values, leverage = self.values - other.values, self.leverage - other.leverage
         return self._replace(values=values, leverage=leverage, unknown=self.unknown + other.unknown)
 
+    def per(self, count: float) -> Contributions:
+        """Of one of so many."""
+        return self._replace(values=self.values / count, leverage=self.leverage / count, unknown=self.unknown / count)
+
     @property
     def mean(self) -> float:
         """The estimate."""

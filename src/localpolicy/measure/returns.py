@@ -222,11 +222,12 @@ class ReturnGain(NamedTuple):
     """By how much more one policy's return is than another's, and which question that answers."""
 
     asked: Asked
-    gain: Contributions  # paired: its mean is the gain, per visit or per decision
+    gain: Contributions  # paired: its mean is the gain, per visit, or per item that a deviation draws
     old: Contributions  # what the other earns
     overlap: Overlap  # of the new policy, or of the worse covered of the two
     steps: int = 1  # items in a row that the policies draw in a deviation
     within: float | None = None  # the gain in the rewards of these items alone
+    items: float = 1.0  # items that a deviation draws on average: fewer at the end of a visit
 
     @property
     def refusal(self) -> str | None:
@@ -271,7 +272,9 @@ def return_gain(
         of_deviations(visits, weight, Opinion(mean, mean), gamma=model.gamma, steps=steps, after=False).mean
         for weight in weights
     )
-    return ReturnGain("deviation", mine - theirs, theirs, covered, steps, first - second)
+    # Deviations of several items overlap: what each of them gains counts every item so often.
+    items = float(np.minimum(visits.back(np.ones(len(mean)), np.ones(len(mean))), steps).mean())
+    return ReturnGain("deviation", (mine - theirs).per(items), theirs, covered, steps, (first - second) / items, items)
 
 
 def _in_a_row(

@@ -30,17 +30,19 @@ APART = "what it earns at once and what a visit earns point in different directi
 def return_check(found: Returns, rules: GateRules) -> Claim:
     """The gain in return is significant."""
     gain, unit = found.gain.gain, found.gain.unit
-    asked, steps = "a whole visit", found.gain.steps
+    asked, steps, each = "a whole visit", found.gain.steps, ""
     if found.gain.asked == "deviation":
         asked = f"{'one deviation' if steps == 1 else f'{steps} items in a row'}, all later items left to the log"
+        each = " an item"
     if found.gain.refusal is not None:
         reason = f"no estimate of the return of {asked}: {found.gain.refusal}"
         return check("return", "cannot tell", reason, n=gain.n, plain=UNKNOWN.replace("reward", "return"), unit=unit)
     test = value_tests({"": gain}, rules.confidence)[""]
     reason = (
         f"what is shown now changes what comes later (t {found.later.t:.1f} in the log, {found.own:+.1f} by its own "
-        f"choices), so what counts is the return of {asked}: gain {gain.mean:+.4f}, {rules.confidence:.0%} interval "
-        f"{test.low:+.4f} to {test.high:+.4f} ({gain.n:,} {unit}, effective sample {found.gain.overlap.effective:,.0f})"
+        f"choices), so what counts is the return of {asked}: gain {gain.mean:+.4f}{each}, "
+        f"{rules.confidence:.0%} interval {test.low:+.4f} to {test.high:+.4f} "
+        f"({gain.n:,} {unit}, effective sample {found.gain.overlap.effective:,.0f})"
     )
     return gain_claim("return", test, found.base, reason, HIGHER, rules, unit=unit)
 
