@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from localpolicy.data.guess.guess import guess
-from localpolicy.data.guess.log import plainly_written
+from localpolicy.data.guess.plain_copy import plainly_written
 from localpolicy.data.prepare import prepare
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.study.go_plan import prepare_log
@@ -156,7 +156,69 @@ def served(rng, n):
     }  # fmt: skip
 
 
+def pizzas(rng, n):
+    """A till with the day and the clock apart, names for ids, and a kind that each item has."""
+    item = rng.integers(30, size=n)
+    when = [START + timedelta(minutes=7 * (i // 3)) for i in range(n)]
+    return {
+        "rownames": np.arange(n), "id": [f"2015-{i // 3:06d}" for i in range(n)],
+        "date": [f"{t:%Y-%m-%d}" for t in when], "time": [f"{t:%H:%M:%S}" for t in when],
+        "name": [f"pizza {c}" for c in item],
+        "type": np.array(["classic", "veggie", "chicken"])[item % 3], "price": 9 + item / 4,
+    }  # fmt: skip
+
+
+def choices(rng, cases, shown):
+    """Which of the alternatives of each case was chosen, as 0 and 1."""
+    return (np.tile(np.arange(shown), cases) == np.repeat(rng.integers(shown, size=cases), shown)).astype(int)
+
+
+def suppliers(rng, n):
+    """Choices among suppliers, several by each of some people."""
+    cases = n // 4
+    return {
+        "choice": np.where(choices(rng, cases, 4), "TRUE", "FALSE"), "id": np.repeat(np.arange(cases) // 2, 4),
+        "alt": np.tile(np.arange(1, 5), cases), "pf": rng.integers(10, size=n), "chid": np.repeat(np.arange(cases), 4),
+    }  # fmt: skip
+
+
+def itineraries(rng, n):
+    """Choices among flights, one by each person, in which durations and prices are of the alternatives."""
+    cases = n // 5
+    return {
+        "individual": np.repeat(np.arange(cases), 5),
+        "alternative": np.concatenate([rng.permutation(40)[:5] for _ in range(cases)]),
+        "choice": choices(rng, cases, 5),
+        "totalPrice": rng.integers(90, 900, size=n), "time": rng.uniform(1, 9, size=n).round(2),
+    }  # fmt: skip
+
+
+def commuters(rng, n):
+    """Choices among ways to work, by persons of households, with much that is known of them."""
+    cases = n // 6
+    each = {f"{name}dum": np.repeat(rng.integers(2, size=cases), 6) for name in ("veh", "fem", "lic")}
+    return {
+        "casenum": np.repeat(np.arange(cases), 6), "altnum": np.tile(np.arange(1, 7), cases),
+        "chose": choices(rng, cases, 6), "hhid": np.repeat(np.arange(cases) // 2, 6), "perid": 1 + np.arange(n) % 2,
+        **each,
+    }  # fmt: skip
+
+
+def scored(rng, n):
+    """Ratings called a score, in halves."""
+    return {
+        "user": rng.integers(60, size=n),
+        "movie": rng.integers(40, size=n),
+        "score": rng.integers(1, 9, size=n) / 2,
+    }
+
+
 LOGS = {
+    "pizzas.csv": (pizzas, "id name timestamp reward=price", "till"),
+    "suppliers.csv": (suppliers, "id alt - event=choice", "shown"),
+    "itineraries.csv": (itineraries, "individual alternative - event=choice", "shown"),
+    "commuters.csv": (commuters, "hhid altnum - event=chose", "shown"),
+    "scored.csv": (scored, "user movie - event=score", "ratings"),
     "orders.csv": (orders, "user_id product_id - event=-", "till"),
     "plays.csv": (plays, "userid musicbrainz-track-id timestamp event=-", "actions"),
     "reviews.csv": (reviews, "review_profilename beer_beerid review_time reward=review_overall", "ratings"),
@@ -259,8 +321,42 @@ def test_a_log_is_read_as_a_person_would(tmp_path, name):
     if name == "travel.csv":
         assert any("one list" in note for note in notes) and found.columns["request"] == "case"
         assert data.kind == "impressions" and data.manifest["counts"]["events"]["none"] == 450
+    if name in ("suppliers.csv", "itineraries.csv", "commuters.csv"):
+        lists = {"suppliers.csv": ("chid", 4), "itineraries.csv": ("individual", 5), "commuters.csv": ("casenum", 6)}
+        request, shown = lists[name]
+        assert found.columns["request"] == request and data.kind == "impressions"
+        assert data.manifest["counts"]["events"]["none"] == 600 - 600 // shown, "one of each list was chosen"
+        assert not any("sorted by" in note for note in found.unsure), "alternatives stand in their order in each list"
+    if name == "itineraries.csv":
+        assert "differs within a list" in why["time"] and "the order of the file" not in found.meaning[1]
+    if name == "pizzas.csv":
+        assert data.manifest["dates"]["last"].startswith("2000-11-01T23:13") and "each name has one" in why["type"]
+        assert any("date and time are read together" in note for note in notes)
     if name == "coat.csv":
         assert roles["split"] == "split" and len(data["test"]) == 18, "every fifth of 90 people"
+
+
+def test_prices_of_alternatives_are_no_reward_of_the_row(tmp_path):
+    rows = [f"{n % 60},{'abc'[n % 3]},{n % 5}.5,{n % 7}.1,{n % 4}.2" for n in range(300)]
+    (tmp_path / "panel.csv").write_text("household,brand,price.a,price.b,price.c\n" + "\n".join(rows) + "\n")
+    found = guess(tmp_path / "panel.csv", columns={"sequence_id": "household", "item_id": "brand"})
+    assert found.event == "click" and not any(use.role == "reward" for use in found.uses)
+    assert any("price.a, price.b, price.c are ignored" in note for note in found.unsure)
+
+
+def test_an_id_with_one_name_each_is_an_item_and_the_person_is_asked_for(tmp_path):
+    rows = [f"{n % 7},film {n % 7},{n % 5}" for n in range(70)]
+    (tmp_path / "log.csv").write_text("id,name,rating\n" + "\n".join(rows) + "\n")
+    with pytest.raises(DataError, match="no column looks like sequence_id"):
+        guess(tmp_path / "log.csv")
+
+
+def test_several_columns_of_few_values_are_named_in_one_note(tmp_path):
+    rows = [f"{n % 30},{n % 7},{'ny'[n % 2]},{'ab'[n % 2]}" for n in range(90)]
+    (tmp_path / "log.csv").write_text("user,item,resp,mode\n" + "\n".join(rows) + "\n")
+    found = guess(tmp_path / "log.csv")
+    (note,) = (each for each in found.unsure if "few values" in each)
+    assert note.startswith("resp, mode hold few values")
 
 
 def test_ambiguous_days_and_months_are_asked_for_and_noted(tmp_path):

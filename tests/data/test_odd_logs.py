@@ -18,7 +18,8 @@ import localpolicy as lp
 from localpolicy.cli.go import go as go_verb
 from localpolicy.cli.options import complete
 from localpolicy.data.guess.guess import guess
-from localpolicy.data.guess.log import column_names, plainly_written
+from localpolicy.data.guess.log import column_names
+from localpolicy.data.guess.plain_copy import plainly_written
 from localpolicy.data.reading import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, as_keywords

@@ -9,7 +9,11 @@ from collections.abc import Sequence
 # One choice among alternatives that were shown together, as surveys and studies of transport write it.
 CASES = (
     "case", "caseid", "choiceset", "choicesetid", "choicesituation", "choicetask", "choiceid", "chid", "situation",
-    "situationid", "taskid", "qes", "obsid",
+    "situationid", "taskid", "qes", "obsid", "casenum", "caseno", "casenumber",
+)  # fmt: skip
+ALTERNATIVES = (
+    "alternative", "alternativeid", "alternativeno", "alt", "altid", "altnum", "altno", "option", "optionid",
+    "choicealternative",
 )  # fmt: skip
 # A till's receipts: a sequence only where no column says whose they are.
 BASKETS = (
@@ -27,7 +31,8 @@ NAMES: dict[str, tuple[str, ...]] = {
         "viewerid", "viewer", "listenerid", "listener", "readerid", "reader", "playerid", "player", "buyerid", "buyer",
         "shopperid", "shopper", "customerno", "customernumber", "memberno", "membernumber", "profilename",
         "username", "kundennummer", "subscriberid", "guestid",
-        "householdid", "household", "householdkey", "hhid", "hhkey", "panelist", "panelistid", "cardid", "cardno",
+        "householdid", "household", "householdkey", "hhid", "hid", "hhkey", "individual", "individualid", "respondent",
+        "respondentid", "panelist", "panelistid", "cardid", "cardno",
         "cardnumber", "loyaltyid", "anonymousid", "cookieid", "playlistid", "sitzung", "nutzer", "nutzerid", "benutzer",
         "kunde", "kundenid", "kundennr", "utilisateur", "usager", "usuario", "utente", "cliente", "пользователь",
         "ユーザー", "ユーザーid", "顧客", "用户", "用户id", "会话", "userpseudoid", "gebruiker", "klant", "uzytkownik",
@@ -40,7 +45,7 @@ NAMES: dict[str, tuple[str, ...]] = {
         "stockcode", "isbn", "ean", "gtin", "listingid", "postid", "newsid", "gameid", "game", "animeid",
         "anime", "recipeid", "recipe", "filmid", "film", "appid", "app", "beerid", "beer", "wineid", "wine",
         "parentasin", "listing", "venue", "hotel", "restaurant", "business", "course", "offer", "poi", "episode",
-        "alternative", "alternativeid", "alt", "altid", "option", "optionid", "choicealternative",
+        *ALTERNATIVES, "items",
         "podcast", "joke", "jokeid", "productcode", "itemcode", "articleno", "itemno", "artikelnummer",
         "restaurantid", "businessid", "venueid", "hotelid", "courseid", "jobid", "adid", "ad", "offerid", "goodsid",
         "goods", "artistid", "artist", "podcastid", "episodeid", "showid", "documentid", "docid", "poiid",

@@ -15,7 +15,7 @@ from typing import Any
 
 from localpolicy.data.column_names import by_its_end, columns_meant, plain
 from localpolicy.data.guess.event_words import guess_rewards, number
-from localpolicy.data.guess.log import LogColumns, column_names, list_columns, opened
+from localpolicy.data.guess.log import LogColumns, column_names, list_columns, opened, title_column
 from localpolicy.data.guess.reading import Reading, Use
 from localpolicy.data.guess.reward import refuse_empty_rewards, settle_event, settle_one_event, settle_reward
 from localpolicy.data.guess.shown import settle_lists, settle_propensity, settle_showings
@@ -107,6 +107,7 @@ def guess(
     taken = {part for theirs in given.values() for part in theirs.split("+")}  # a+b: the two together
     meant = {**columns_meant([name for name in names if name not in taken]), **given}
     without_names = _by_ends(meant, names)
+    titled = meant.get("item_id") == title_column(names) and {"sequence_id", "item_id"}.isdisjoint(given)
     missing = [name for name in NEEDED if name not in meant]
     if missing:
         raise UnknownColumns(path, missing, names, list_columns(path))
@@ -120,6 +121,8 @@ def guess(
         reading.skip_bad_rows, reading.dates = skip_bad_rows, dates
         if not reading.log.count():
             raise DataError(f"{path} holds no rows, only the names of columns.")
+        if titled and reading.log.several(meant["sequence_id"], meant["item_id"]) == 0:  # an item's id, and its title
+            raise UnknownColumns(path, ["sequence_id"], names)
         return replace(_guessed(reading), skip_bad_rows=skip_bad_rows)
 
 
@@ -164,10 +167,14 @@ def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
         left = [name for name in names if name not in used and plain(name).endswith(IDS)]
         if ours in meant:
             continue
-        named = by_its_end([name for name in names if name not in used], ours)
+        free_names = [name for name in names if name not in used]
+        named, title = by_its_end(free_names, ours), title_column(free_names) if ours == "item_id" else None
         if named is not None:
             meant[ours] = named
             said.append(f"{named} is taken for the {what}, by its name's end; to change that: --columns {ours}=NAME")
+        elif title is not None and len(left) == ("sequence_id" not in meant):  # the only id is the sequence's
+            meant[ours] = title
+            said.append(f"{title} is taken for the item, since no id says it; to change that: --columns {ours}=NAME")
         elif len(left) == 1:
             meant[ours] = left[0]
             said.append(f"{left[0]} is taken for the {what}, since it is the only id left")

@@ -1,4 +1,4 @@
-"""A log as a file, asked by SQL: what its columns hold, the titles of items, a copy with plain numbers."""
+"""A log as a file, asked by SQL: what its columns hold, and the titles of items."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from localpolicy.data.column_names import CASES, columns_meant, plain
+from localpolicy.data.column_names import columns_meant
 from localpolicy.data.engines.duckdb import DuckDB
-from localpolicy.data.other_files import as_parquet, is_other
 from localpolicy.data.reading import ROW, SAMPLE, alias, joined
 from localpolicy.data.sources import SourceTable, delimiter_of, file_format, first_line, parquet_schema, split_line
 from localpolicy.data.times import Notation, goes_one_way, seems_sorted, written
 from localpolicy.errors import DataError
-from localpolicy.runtime.files import whole_file
 
 NO, YES = ("0", "0.0", "false", "no", "n", "f", "nein", "non"), ("1", "1.0", "true", "yes", "y", "t", "ja", "oui", "si")
 ANSWERS = {
@@ -197,7 +194,7 @@ def opened(path: Path, *, skip_malformed: bool = False) -> Iterator[tuple[DuckDB
 
 Titles = Mapping[str, str]  # an item's id, as text -> its title
 # Names that mean a title, the surest first; compared in small letters without marks.
-NAMES = (
+TITLES = (
     "title", "itemtitle", "itemname", "producttitle", "productname", "articlename", "movietitle", "trackname", "name",
 )  # fmt: skip
 
@@ -205,7 +202,7 @@ NAMES = (
 def title_column(names: Sequence[str]) -> str | None:
     """The column that holds titles, by its name."""
     plain = {re.sub(r"[^a-z0-9]", "", name.lower()): name for name in reversed(names)}
-    return next((plain[word] for word in NAMES if word in plain), None)
+    return next((plain[word] for word in TITLES if word in plain), None)
 
 
 def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
@@ -226,98 +223,3 @@ def read_titles(path: Path | str, *, item: str | None = None) -> Titles:
     # As in logs, 14.0 is the id 14 (unless others show that ids are texts).
     whole = {match[1]: title for key, title in rows if (match := re.fullmatch(r"(-?\d+)[.]0+", key))}
     return whole | dict(rows)
-
-
-# ---------------------------------------------------------------------- numbers that are not plain
-
-# With decimal commas (4,5) or signs ($9.90, 85 %): `prepare` reads plain ones, so `go` writes the log anew.
-NUMBER = "-?[0-9]+,[0-9]+"
-SIGN = "[$€£¥₹₽%]"
-SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
-WHOLE = "-?[0-9]+"
-PLACE = "place"  # the column that a log of choices gets
-COPY = ", plainly written.parquet"  # how the name of a log's copy ends
-LOOKED_AT = 1000  # rows that tell which columns to look at
-
-
-def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -> tuple[Path, tuple[str, ...]]:
-    """The log itself, or its copy under `folder` that `prepare` can read; and what was read how.
-
-    JSON and Excel become Parquet, decimal commas points, and rows of one choice get places.
-    """
-    if path.is_file() and is_other(path):
-        copy = folder / f"{path.name}{COPY}"
-        as_parquet(path, copy)
-        path = copy
-    with opened(path, skip_malformed=skip_malformed) as (engine, table):
-        changed, notes = {}, []
-        for name in table.names:
-            column = alias(table, name)
-            if _has_signs(engine, column):
-                bare = f"trim(regexp_replace(CAST({column} AS VARCHAR), '{SIGN}', '', 'g'))"
-                changed[name] = f"replace({bare}, ',', '.')"
-                notes.append(f"{name} holds numbers with signs such as $ or %, read without them")
-            elif _has_commas(engine, column):
-                changed[name] = f"replace(CAST({column} AS VARCHAR), ',', '.')"
-                notes.append(f"{name} holds numbers with decimal commas, read as such")
-        names, query = table.names, f"SELECT {', '.join(changed.get(n, alias(table, n)) for n in table.names)}"
-        if case := _case_of_choices(engine, table):
-            changed[PLACE] = f"row_number() OVER (PARTITION BY {alias(table, case)} ORDER BY n)"
-            names, query = (*names, PLACE), f"{query}, {changed[PLACE]}"
-            notes.append(
-                f"rows of one {case} are alternatives that were shown together, and one of them was chosen: they are "
-                "read as one list, in the order of the file"
-            )
-        if not changed:
-            return path, ()
-        copy = folder / f"{path.stem.removesuffix(COPY)}{COPY}"
-        folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(copy) as partial:
-            writer = None
-            for batch in engine.batches(f"{query} FROM (SELECT row_number() OVER () AS n, * FROM log) ORDER BY n"):
-                part = pa.Table.from_batches([batch]).rename_columns(list(names))
-                writer = writer or pq.ParquetWriter(partial, part.schema)
-                writer.write_table(part)
-            if writer is not None:
-                writer.close()
-    return copy, tuple(notes)
-
-
-def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
-    """The column of cases, in a log of choices: each case has several alternatives, and one of them was chosen."""
-    meant = columns_meant(table.names, ("request", "item_id", "place"))
-    log, case = LogColumns(engine, table), meant.get("request")
-    if case is None or plain(case) not in CASES or "item_id" not in meant or "place" in meant:
-        return None
-    for name in table.names:
-        if name != case and log.answers(name):
-            yes = ", ".join(f"'{form}'" for form, event in ANSWERS.items() if event != "none")
-            chosen = f"SUM(CASE WHEN CAST({alias(table, name)} AS VARCHAR) IN ({yes}) THEN 1 ELSE 0 END)"
-            each = f"SELECT COUNT(*) AS n, {chosen} AS chosen FROM log GROUP BY {alias(table, case)}"
-            one, rows = engine.rows(f"SELECT AVG(CASE WHEN chosen = 1 THEN 1.0 ELSE 0.0 END), AVG(n) FROM ({each})")[0]
-            if one is not None and one > 0.95 and rows > 1:
-                return case
-    return None
-
-
-def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> float:
-    """Of the values that there are, how many have this form."""
-    value = f"CAST({column} AS VARCHAR)"
-    query = f"SELECT AVG(CASE WHEN regexp_full_match({value}, '{pattern}') THEN 1.0 ELSE 0.0 END) FROM {rows}"
-    return float(engine.rows(f"{query} WHERE {column} IS NOT NULL AND {value} <> ''")[0][0] or 0.0)
-
-
-def _first(column: str) -> str:
-    return f"(SELECT {column} FROM log LIMIT {LOOKED_AT})"
-
-
-def _has_signs(engine: DuckDB, column: str) -> bool:
-    """Numbers that all have a sign of money or percent."""
-    return bool(_share(engine, column, SIGNED, rows=_first(column))) and _share(engine, column, SIGNED) == 1
-
-
-def _has_commas(engine: DuckDB, column: str) -> bool:
-    """Numbers with decimal commas; whole ones may stand among them."""
-    return (
-        bool(_share(engine, column, NUMBER, rows=_first(column))) and _share(engine, column, f"{NUMBER}|{WHOLE}") == 1
-    )

@@ -66,6 +66,8 @@ class Reading:
     def uses(self) -> Iterator[Use]:
         """What becomes of every column."""
         roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
+        if self.meant["sequence_id"] == self.meant.get("request"):  # each sequence is one list
+            roles[self.meant["sequence_id"]] = "sequence_id"
         for name in self.log.names:
             if name == self.split:
                 yield Use(name, "split", self.why[name])
@@ -84,5 +86,6 @@ class Reading:
         roles = columns_meant([name])
         if roles:
             ours = next(iter(roles))
-            return f"{self.meant.get(ours, 'another column')} is taken for the {ours}"
+            taken = self.meant.get(ours, "another column")
+            return f"the column {ours} is taken" if taken == ours else f"{taken} is taken for the {ours}"
         return "nothing here needs it"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from localpolicy.data.column_names import BASKETS, FEW_STARS, RATINGS, REWARDING, columns_meant, plain, rewarding
-from localpolicy.data.guess.event_words import MOST_EVENTS, likely_reward
+import re
+
+from localpolicy.data.column_names import BASKETS, FEW_STARS, MONEY, RATINGS, REWARDING, columns_meant, plain, rewarding
+from localpolicy.data.guess.event_words import MOST_EVENTS, likely_reward, number
 from localpolicy.data.guess.log import ANSWERS
 from localpolicy.data.guess.reading import PLACES, SCORES, Reading
 from localpolicy.errors import DataError
 from localpolicy.limits import NO_ANSWER
 
 AGAIN = ("re", "again", "repeat")  # how names of habits begin
+WIDE = 3  # columns of prices, which are then one for each alternative
 FEW_WORDS = 8  # values of a column that may be events, where no other is
 ONE_EVENT, BOUGHT = "click", "purchase"  # of every row, in a log that has neither events nor rewards; of a till's
 PLACE_OF_COUNTS = len(REWARDING) - 1
@@ -37,6 +40,20 @@ def settle_event(reading: Reading) -> None:
         if "reward" not in reading.meant:
             reading.meant["reward"] = theirs
             reading.why[theirs] = f"{distinct:,} different numbers: a reward, no kinds of event"
+    elif distinct <= MOST_EVENTS and _is_of_items(reading, theirs):
+        del reading.meant["event"]
+        item = reading.meant["item_id"]
+        reading.why[theirs] = f"ignored: each {item} has one of its values, so it is no event"
+
+
+def _is_of_items(reading: Reading, event: str) -> bool:
+    """Whether values whose names say nothing tell items apart: several, and each item has one of them alone."""
+    values = reading.log.values(event)
+    if len(values) < 2 or any(number(value) is not None or likely_reward(value) is not None for value in values):
+        return False
+    item = reading.meant["item_id"]
+    repeated = reading.log.count() > 2 * reading.log.distinct(item)
+    return repeated and reading.log.several(item, event) == 0
 
 
 def settle_reward(reading: Reading) -> None:
@@ -56,6 +73,7 @@ def settle_reward(reading: Reading) -> None:
         _several_answers(reading, sorted(answers, key=lambda name: likely_reward(name) or 0.0))
         return
     likely = [name for name in reading.left() if name in answers or _rewarding(reading, name)]
+    likely = _without_those_of_alternatives(reading, likely)
     likely.sort(key=lambda name: -1 if name in answers else rewarding(name) or 0)  # the surest first
     if not likely and "event" not in reading.meant:
         likely = [name for name in reading.left() if plain(name) == "score" and _few_stars(reading, name)]
@@ -95,6 +113,24 @@ def settle_reward(reading: Reading) -> None:
         )
 
 
+def _without_those_of_alternatives(reading: Reading, likely: list[str]) -> list[str]:
+    """The columns but for price.a, price.b, price.c, which are of alternatives in a wide table, and not of the row."""
+    parts = {name: re.split(r"[\W_]", name.lower(), maxsplit=1) for name in likely}
+    several = [
+        name for name, (stem, *rest) in parts.items() if stem in MONEY[-1] and rest and rewarding(rest[0]) is None
+    ]
+    several = several if len(several) >= WIDE else []
+    if several:
+        reading.why |= {
+            name: "ignored: one column for each alternative, so none of them is the row's" for name in several
+        }
+        reading.unsure.append(
+            f"{', '.join(several)} are ignored: they seem to be of alternatives, one column each. If one of them is "
+            f"the row's reward, say --columns reward={several[0]}"
+        )
+    return [name for name in likely if name not in several]
+
+
 def refuse_empty_rewards(reading: Reading) -> None:
     """Raise on empty rewards: they may mean 0 or "not known", and the log does not say which."""
     theirs = reading.meant.get("reward")
@@ -114,7 +150,7 @@ def settle_one_event(reading: Reading) -> None:
     if "reward" in reading.meant:
         reading.event, reading.rewards = REWARDED, None
         return
-    till = _is_till(reading)
+    till, asked = _is_till(reading), []
     reading.event = one = BOUGHT if till else ONE_EVENT
     reading.rewards = reading.rewards or f"{one}=1"
     for name in [] if till else reading.left():
@@ -127,7 +163,13 @@ def settle_one_event(reading: Reading) -> None:
         elif 2 <= reading.log.distinct(name) <= FEW_WORDS and plain(name) not in PLACES:
             listed = ", ".join(reading.log.values(name))
             reading.why[name] = f"few values ({listed}): is it what people did? Then say --columns event={name}"
-            reading.unsure.append(f"{name} holds {listed}: if that is what people did, say --columns event={name}")
+            asked.append(name)
+    if len(asked) == 1:
+        reading.unsure.append(f"{asked[0]} holds {listed}: if that is what people did, say --columns event={asked[0]}")
+    elif asked:
+        reading.unsure.append(
+            f"{', '.join(asked)} hold few values: if one is what people did, say --columns event=NAME"
+        )
     reading.unsure.append(
         f"there is neither an event nor a reward column: every row is a '{one}', no event is worth more than "
         "another, and there is nothing to improve but the likelihood"

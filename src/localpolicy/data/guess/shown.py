@@ -66,7 +66,7 @@ def settle_lists(reading: Reading) -> None:
         return
     shown = "propensity" in reading.meant or NO_ANSWER in reading.rename.values()
     if place is not None and (request is None or not reading.log.are_lists(request, place)):
-        request = _same_moment(reading, place)
+        request = _same_moment(reading, place) or _one_list_each(reading, place)
     if shown and reading.kind is None and request is not None and place is not None:
         reading.meant |= {"request": request, "place": place}
         reading.why.setdefault(request, "rows of one are one list")
@@ -89,6 +89,15 @@ def settle_lists(reading: Reading) -> None:
                 f"{theirs} is ignored: {lacks}, so each row is read as a decision of its own. If rows were shown "
                 "together, say which: --columns request=NAME"
             )
+
+
+def _one_list_each(reading: Reading, place: str) -> str | None:
+    """The sequence's own column, if no column names lists and each sequence's rows stand at places of their own."""
+    who = reading.meant["sequence_id"]
+    if "request" in reading.meant or who == ROW or "+" in who or not reading.log.are_lists(who, place):
+        return None
+    reading.unsure.append(f"the rows of one {who} are read as one list; if it saw several, say --columns request=NAME")
+    return who
 
 
 def _answers_lack(reading: Reading, propensity: str, event: str, shown: Mapping[str, str]) -> bool:

@@ -6,6 +6,7 @@ import re
 from shlex import quote
 
 from localpolicy.data.column_names import columns_meant, plain
+from localpolicy.data.guess.plain_copy import CLOCK
 from localpolicy.data.guess.reading import Reading
 from localpolicy.data.reading import ROW
 from localpolicy.data.times import YEAR_LAST
@@ -27,6 +28,10 @@ def settle_time(reading: Reading) -> None:
     if "timestamp" in reading.meant:
         theirs = reading.meant["timestamp"]
         unit = reading.log.epoch(theirs)
+        if unit is None and theirs not in reading.why and _is_of_alternatives(reading, theirs):
+            del reading.meant["timestamp"]
+            reading.why[theirs] = "ignored: it differs within a list, so it is no time of the row"
+            return
         reading.why.setdefault(theirs, f"its name{f'; numbers of epoch {unit}' if unit else ''}")
         if unit is None and "+" not in theirs and reading.log.numeric(theirs):
             reading.unsure.append(
@@ -64,6 +69,14 @@ def settle_time(reading: Reading) -> None:
         _settle_seconds(reading, seconds)
 
 
+def _is_of_alternatives(reading: Reading, name: str) -> bool:
+    """Whether numbers differ within the lists of a log of choices, as the duration of each way to travel."""
+    if "place" not in reading.meant or "+" in name or not reading.log.numeric(name):
+        return False
+    case = reading.meant.get("request", reading.meant["sequence_id"])
+    return 2 * reading.log.several(case, name) > reading.log.distinct(case)
+
+
 def _settle_seconds(reading: Reading, names: list[str]) -> None:
     """Numbers of ten digits may be ids too: they are times if they rise from row to row of a sequence."""
     rising = [name for name in names if reading.log.rises(reading.meant["sequence_id"], name)]
@@ -93,11 +106,15 @@ def _take(reading: Reading, name: str) -> None:
 
 def say_order(reading: Reading) -> None:
     """Say that the file's order is taken for time, and what the rows of a sequence are sorted by, if anything."""
+    if reading.meant.get("request") == reading.meant["sequence_id"]:
+        return  # each sequence is one list: there is no order to say
     said = "there is no time column: the order of the file is taken for time"
     for ours in ("item_id", "reward", "event"):
         theirs = reading.meant.get(ours)
         if theirs is None or "+" in theirs or reading.meant["sequence_id"] == ROW:
             continue
+        if ours == "item_id" and "request" in reading.meant:
+            continue  # the order of alternatives in a list is no order of time
         if ours == "event" and not reading.log.numeric(theirs):
             continue  # a visit that ends with its purchase is in the order of time
         if reading.log.is_sorted(reading.meant["sequence_id"], theirs):
@@ -114,7 +131,7 @@ def say_order(reading: Reading) -> None:
 
 def _refuse_clock(reading: Reading, name: str) -> None:
     """The hours of a day without the day tell no order."""
-    clock = "regexp_full_match(CAST({} AS VARCHAR), '[0-9]{{1,2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]+)?)?')"
+    clock = f"regexp_full_match(CAST({{}} AS VARCHAR), '{CLOCK.replace('{', '{{').replace('}', '}}')}')"
     if "+" in name or reading.log.share(name, clock) < 1:
         return
     day = columns_meant(reading.left(), ["timestamp"]).get("timestamp", "the day")

@@ -16,6 +16,9 @@ def settle_sequence(reading: Reading) -> None:
     theirs = reading.meant["sequence_id"]
     if "sequence_id" in reading.given or theirs == ROW or "+" in theirs:
         return
+    if theirs == reading.meant.get("request"):
+        _take_person(reading)
+        return
     other = columns_meant(reading.left(), ["sequence_id"]).get("sequence_id")
     basket = plain(theirs) in BASKETS
     if other is not None and (reading.log.distinct(other) <= 2 or reading.log.stated(other) < 1):
@@ -34,6 +37,22 @@ def settle_sequence(reading: Reading) -> None:
         reading.why[theirs] = f"its name, the surest; if it is {other}, say {option}"
         reading.unsure.append(f"each {theirs} is a sequence; for each {other} as one, say {option}")
     reading.why[other] = f"ignored: {theirs} is the sequence; to change that, say {option}"
+
+
+def _take_person(reading: Reading) -> None:
+    """The only other id as the person, if each list has one of them, and some of them had several lists."""
+    request = reading.meant["request"]
+    ids = [name for name in reading.left() if plain(name).endswith("id")]
+    if len(ids) != 1 or reading.log.stated(ids[0]) < 1 or reading.log.several(request, ids[0]):
+        return
+    if reading.log.distinct(ids[0]) >= reading.log.distinct(request) or reading.log.distinct(ids[0]) < 2:
+        return
+    reading.meant["sequence_id"], reading.why[ids[0]] = ids[0], f"each {request} has one, and it has several"
+    reading.unsure = [note for note in reading.unsure if not note.startswith("no column says who it was")]
+    reading.unsure.append(
+        f"each {ids[0]} is a sequence of lists, with what it was shown before; for each {request} as one, say "
+        f"--columns sequence_id={request}"
+    )
 
 
 def settle_split(reading: Reading) -> None:

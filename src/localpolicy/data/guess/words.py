@@ -57,6 +57,8 @@ def _many(reading: Reading, name: str) -> str:
 def _order(reading: Reading) -> str:
     if reading.meant["sequence_id"] == ROW:
         return ""
+    if reading.meant.get("request") == reading.meant["sequence_id"]:
+        return ", which is one list"
     when = reading.meant.get("timestamp")
     return f", in the order of {when}" if when else ", in the order of the file"
 
