@@ -20,6 +20,7 @@ from localpolicy.data.guess.guess import guess
 from localpolicy.data.guess.plain_copy import plainly_written
 from localpolicy.data.prepare import prepare
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.judge.checks.order import sorted_by
 from localpolicy.study.go_plan import prepare_log
 
 START = datetime(2000, 11, 1)
@@ -326,7 +327,8 @@ def test_a_log_is_read_as_a_person_would(tmp_path, name):
         request, shown = lists[name]
         assert found.columns["request"] == request and data.kind == "impressions"
         assert data.manifest["counts"]["events"]["none"] == 600 - 600 // shown, "one of each list was chosen"
-        assert not any("sorted by" in note for note in found.unsure), "alternatives stand in their order in each list"
+        sorted_rows = [note for note in found.unsure if "sorted by" in note]
+        assert sorted_rows == [] and sorted_by(data) is None, "alternatives stand in one order in each list"
     if name == "itineraries.csv":
         assert "differs within a list" in why["time"] and "the order of the file" not in found.meaning[1]
     if name == "pizzas.csv":

@@ -164,6 +164,30 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     assert "differs from the log" not in page, "both are estimates of it"
 
 
+def test_choices_of_one_list_each_are_judged_without_histories(tmp_path, monkeypatch):
+    """Each person chose once. Before: two networks, and then exit code 2, since no position has a history."""
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
+    rows = "".join(f"{n // 3},{n % 3},{int(n % 3 == (n // 3) ** 2 % 3)}\n" for n in range(600))
+    (tmp_path / "log.csv").write_text(f"individual,alternative,choice\n{rows}")
+    done = lpi("go", tmp_path / "log.csv", "--out", tmp_path / "go", "--yes", *SMALL)
+    assert done.exit_code in (3, 4, 6) and "one list" in " ".join(done.stdout.split())
+    assert yaml.safe_load((tmp_path / "go" / "config.yaml").read_text())["train"]["min_history"] == 0
+
+
+def test_a_tills_models_are_ranked_by_what_was_taken(tmp_path, monkeypatch):
+    """Not by prices: weighted by these the dearest items are first. One dear item is hardly ever bought."""
+    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
+    items = [n // 4 * 3 % 7 if n % 40 else 7 for n in range(800)]
+    rows = "".join(f"c{n // 4},{item},{900 if item == 7 else 1 + item}\n" for n, item in enumerate(items))
+    (tmp_path / "log.csv").write_text(f"customer_id,product_id,price\n{rows}")
+    result = lp.go(
+        tmp_path / "log.csv", out=tmp_path / "go", device="cpu", settings=[word for word in SMALL if "=" in word]
+    )
+    levels = [each.estimate("all.nDCG@20").mean for each in result.ranked]
+    assert levels == sorted(levels, reverse=True) and result.ranked[0].name != "dearest"
+    assert "(all.nDCG@20)" in result.sentence and len(levels) > 4
+
+
 def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
     """From Python, with frames: the gate asks whether to replace them, on the people they have lists for."""
     monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)

@@ -125,12 +125,11 @@ def _noted(path: Path) -> dict[str, Any]:
 
 def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
     """The settings that fit the log, and as many epochs as fit the time on this machine."""
-    alone = int(np.diff(data["train"].offsets).max()) == 1  # each decision by itself
     question = question_of(data)
     improve = None if question.kind == "nothing" else improving_objective(data)[0]
     notes = [] if improve else [f"{question.why}: models are ranked, and nothing is decided"]
     # Half of the validation split chooses epochs, the other half β of the improvement.
-    train = {"seed": seed, "device": device, "min_history": 0 if alone else 1, "choose_on": "half"}
+    train = {"seed": seed, "device": device, "choose_on": "half"}
     config = resolve(Config.parse({"objective": {"name": "mle"}, "train": train}).with_changes(changes), data)
     side_by_side = minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
     seeds: tuple[int, ...] = REFERENCE_SEEDS

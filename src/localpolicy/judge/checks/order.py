@@ -67,10 +67,18 @@ def sorted_by(data: Prepared) -> str | None:
 
 
 def _steps(values: np.ndarray, data: Prepared) -> tuple[int, float, float]:
-    """Steps between rows of a sequence that differ, the share of them that goes up, and how far they reach."""
-    moved = np.diff(values, prepend=values[:1])[_within(data)]
+    """Steps between rows of a sequence that differ, the share of them that goes up, and how far they reach.
+
+    Of each list its first row stands for it: the order of alternatives in a list is no order of time.
+    """
+    first = np.zeros(len(values), dtype=bool)
+    first[_begins(data)] = True
+    if "above" in data["train"].arrays:
+        heads = (_column(data, "above") == 0) | first
+        values, first = values[heads], first[heads]
+    moved = np.diff(values, prepend=values[:1])[~first]
     steps, ups = int((moved != 0).sum()), int((moved > 0).sum())
-    places, begins = np.searchsorted(np.sort(values), values) / len(values), _begins(data)
+    places, begins = np.searchsorted(np.sort(values), values) / len(values), np.flatnonzero(first)
     ends = np.append(begins[1:], len(values)) - 1
     reach = np.abs(places[ends] - places[begins])[ends > begins]
     return steps, ups / max(steps, 1), float(reach.mean()) if len(reach) else 0.0
