@@ -36,7 +36,7 @@ def run(path: Path, *, write: bool) -> None:
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # times
         if "outputs" in cell:
-            cell.outputs = [output for output in cell.outputs if output.output_type != "stream"]
+            cell.outputs = [output for output in cell.outputs if output.output_type not in ("stream", "display_data")]
     if write:
         nbformat.write(notebook, path)  # type: ignore[no-untyped-call]
 

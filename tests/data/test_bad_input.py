@@ -132,6 +132,17 @@ def test_a_missing_column_is_named_with_its_neighbours(tmp_path: Path) -> None:
     refused('event="click"', write_csv(tmp_path / "bare.csv", rows), tmp_path)
 
 
+def test_a_reward_without_an_event_is_named(tmp_path: Path, caplog) -> None:
+    caplog.set_level("INFO", logger="localpolicy")
+    log = write_parquet(tmp_path / "log.parquet", random_log())
+    prepare("events", [log], out=tmp_path / "data", rewards="purchse=1,click=0.2,zzz=3,*=0")
+    notes = [record.getMessage() for record in caplog.records if "reward map" in record.getMessage()]
+    assert notes == [
+        "note: the log has no event 'purchse' of the reward map (did you mean 'purchase'?)",
+        "note: the log has no event 'zzz' of the reward map (known: click, purchase)",
+    ]
+
+
 def test_an_event_without_a_reward_is_refused(tmp_path: Path) -> None:
     log = write_parquet(tmp_path / "log.parquet", changed(7, event="wishlist"))
     refused("event 'wishlist' is missing from the reward map", log, tmp_path)

@@ -332,6 +332,11 @@ def test_split_last_holds_out_the_last_event_and_the_one_before(tmp_path: Path) 
     assert data.manifest["counts"]["sequences"] == len(whole) == len(data)
     assert sum(data.manifest["counts"]["events"].values()) == events == sum(data.catalogue["count"].to_pylist())
     assert sum(data.held_out_events("test").values()) == len(whole)
+    frame = data.to_arrow().select(["split", "sequence_id", "item_id"]).to_pylist()
+    assert len(frame) == events, "no event is there twice"
+    for split, place in (("validation", -2), ("test", -1)):
+        rows_of = {row["sequence_id"]: row["item_id"] for row in frame if row["split"] == split}
+        assert rows_of == {s: events[place]["item_id"] for s, events in whole.items()}
     for split in ("validation", "test"):
         windows = Windows(data, split, WindowConfig(length=50))
         batch = windows.cut(torch.arange(len(windows)))

@@ -89,6 +89,8 @@ def test_a_comparisons_table_holds_the_numbers_of_its_dict(results: dict[str, Re
         for column in said["columns"]:
             group, metric = column.split(".")
             assert rows[name][column] == policy["metrics"][group][metric]["mean"]
+            for other in ("HR@5", "nDCG@10"):
+                assert rows[name][f"{group}.{other}"] == policy["metrics"][group][other]["mean"]
             gain = said["gains"].get(name, {}).get(column)
             assert rows[name][f"{column} gain"] == (gain and gain["difference"])
             assert rows[name][f"{column} gain p"] == (gain and gain["holm_p"])

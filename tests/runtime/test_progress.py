@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 
 from localpolicy.runtime import progress as bars
 from localpolicy.runtime.progress import progress
@@ -31,16 +32,26 @@ def test_a_narrow_terminal_shows_the_bar_and_the_time_left(monkeypatch, capsys):
     assert "epoch 3 of 20" in line and len(line) <= 80
 
 
-def test_a_notebook_shows_one_line_and_removes_it_at_the_end(monkeypatch, capsys):
-    """Without a terminal and without widgets, and without asking for it."""
+def test_a_notebook_shows_one_output_and_empties_it_at_the_end(monkeypatch, capsys):
+    """Without a terminal and without widgets, and without asking for it. Before: hundreds of lines on stderr."""
+    outputs = []
+
+    class Output:
+        def update(self, data, *, raw):
+            outputs.append(data["text/plain"])
+
+    def display(data, *, raw, display_id):
+        assert raw and display_id and data == {"text/plain": ""}
+        return Output()
+
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
     monkeypatch.setattr(bars, "in_notebook", lambda: True)
     monkeypatch.setattr(bars, "find_spec", lambda name: None)
     with progress("training mle", 40) as advance:
         advance(12, note=lambda: "loss 3.1")
         advance(1)  # within half a second nothing is written again
-    shown = capsys.readouterr().err
-    text = "training mle: 12 of 40 loss 3.1"
-    assert shown == f"\r{text}\r{' ' * len(text)}\r"
+    assert outputs == ["training mle: 12 of 40 loss 3.1", ""] and capsys.readouterr().err == ""
     monkeypatch.setattr(bars, "in_notebook", lambda: False)
     with progress("training mle", 40) as advance:
         advance(12)

@@ -28,7 +28,7 @@ from localpolicy.judge.next_step import WORTH, next_step
 from localpolicy.judge.rules import GateRules
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.estimate import Interval, Measurement
-from localpolicy.report.go import write_go
+from localpolicy.report.go import trust_in_critic, write_go
 from localpolicy.runs.run import Run
 from localpolicy.study.go import GoResult
 from localpolicy.study.go_commands import Asked
@@ -174,20 +174,6 @@ def test_choices_of_one_list_each_are_judged_without_histories(tmp_path, monkeyp
     assert yaml.safe_load((tmp_path / "go" / "config.yaml").read_text())["train"]["min_history"] == 0
 
 
-def test_a_tills_models_are_ranked_by_what_was_taken(tmp_path, monkeypatch):
-    """Not by prices: weighted by these the dearest items are first. One dear item is hardly ever bought."""
-    monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
-    items = [n // 4 * 3 % 7 if n % 40 else 7 for n in range(800)]
-    rows = "".join(f"c{n // 4},{item},{900 if item == 7 else 1 + item}\n" for n, item in enumerate(items))
-    (tmp_path / "log.csv").write_text(f"customer_id,product_id,price\n{rows}")
-    result = lp.go(
-        tmp_path / "log.csv", out=tmp_path / "go", device="cpu", settings=[word for word in SMALL if "=" in word]
-    )
-    levels = [each.estimate("all.nDCG@20").mean for each in result.ranked]
-    assert levels == sorted(levels, reverse=True) and result.ranked[0].name != "dearest"
-    assert "(all.nDCG@20)" in result.sentence and len(levels) > 4
-
-
 def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
     """From Python, with frames: the gate asks whether to replace them, on the people they have lists for."""
     monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
@@ -240,6 +226,13 @@ def test_how_beta_was_found_is_a_sentence(improvement, said):
     run = SimpleNamespace(manifest={"improvement": improvement})
     assert GoResult(None, None, None, run, None, None).said == said
     assert GoResult(None, None, None, SimpleNamespace(manifest={}), None, None).said is None
+
+
+def test_trust_in_a_critic_worse_than_plain_means_says_so():
+    good = trust_in_critic({"slope": 1.0, "critic_error": {"critic": 0.1, "plain": 0.2}})
+    assert (good.value, good.name) == ("1.00", "trust in the critic") and "times" not in good.meaning
+    bad = trust_in_critic({"slope": 1.0, "critic_error": {"critic": 0.5, "plain": 0.1}})
+    assert "worse than plain means" in bad.name and "5.00 times" in bad.meaning
 
 
 def test_the_plan_fits_the_time(tmp_path, monkeypatch):

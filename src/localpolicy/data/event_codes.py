@@ -87,6 +87,9 @@ def make_event_codes(
         raise DataError(f"{len(events):,} different events ({some}, …), at most {MOST_EVENTS}: is it the right column?")
     reward_map = config.rewards if config.rewards is not None or reading.has_reward else DEFAULT
     parsed_rewards = None if reward_map is None else RewardMap.parse(reward_map)
+    if first and config.rewards is not None and parsed_rewards is not None:
+        for event in sorted(parsed_rewards.names.keys() - {*events, *dropped, NO_ANSWER, CONTEXT}):
+            log.info("note: the log has no event '%s' of the reward map%s", event, nearest(event, events))
     only_past = set(names.values()) - {names[raw] for raw in acted if raw in names} - set(coded)
     rewards = {} if parsed_rewards is None else {event: _worth(event, parsed_rewards, only_past) for event in events}
     if config.reward_kind != "auto" and not all(

@@ -65,21 +65,25 @@ class Split:
 
 def events_table(
     splits: Mapping[str, Split], items: pa.ChunkedArray, events: Sequence[str], policies: Sequence[str], *,
-    ids: Callable[[str], pa.Array] | None,
+    ids: Callable[[str], pa.Array] | None, only_last: bool = False,
 ) -> pa.Table:  # fmt: skip
     """Table with split, sequence_id, item_id, event, reward, and timestamp, propensity, policy if the log has them.
 
-    `ids` gives the sequence ids of a split; without it sequences are numbered over all splits.
+    `ids` gives the sequence ids of a split; without it sequences are numbered over all splits. With `only_last` each
+    held-out sequence has its last event alone: the events before it are those of the other splits.
     """
+    names = pa.array(events), pa.array(policies, pa.string())
+    tables = _chunks(splits, items.combine_chunks(), *names, ids)
     return pa.concat_tables(
-        _chunks(splits, items.combine_chunks(), pa.array(events), pa.array(policies, pa.string()), ids)
+        table.take(pa.array(ends)) if only_last and name != "train" else table for name, ends, table in tables
     )
 
 
 def _chunks(
     splits: Mapping[str, Split], item_id: pa.Array, event_names: pa.Array, policies: pa.Array,
     ids: Callable[[str], pa.Array] | None,
-) -> Iterator[pa.Table]:  # fmt: skip
+) -> Iterator[tuple[str, np.ndarray, pa.Table]]:  # fmt: skip
+    """The split, the last row of each sequence, and the rows, chunk by chunk."""
     before = 0  # sequences of the splits before, where they have no ids but their numbers
     for name, split in splits.items():
         whose = pa.array(np.arange(before, before + len(split))) if ids is None else ids(name)
@@ -101,4 +105,4 @@ def _chunks(
                 columns["propensity"] = pa.array(arrays["propensity"], from_pandas=True)
             if "policy" in arrays:
                 columns["policy"] = policies.take(pa.array(arrays["policy"], mask=arrays["policy"] < 0))
-            yield pa.table(columns)
+            yield name, bounds[1:] - bounds[0] - 1, pa.table(columns)

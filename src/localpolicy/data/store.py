@@ -153,11 +153,15 @@ class Prepared:
         return {"path": str(self.path), **{key: value for key, value in self.manifest.items() if key != "files"}}
 
     def to_arrow(self) -> pa.Table:
-        """Events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …"""
+        """Events, one row each, in the log's own ids: split, sequence_id, item_id, event, reward, …
+
+        With split=last the rows of `validation` and `test` are the held-out events alone.
+        """
         ids = self.sequence_ids if self.has_sequence_ids else None
         return events_table(
-            self.splits, self.catalogue.column("item_id"), self.events, self.manifest.get("policies", []), ids=ids
-        )
+            self.splits, self.catalogue.column("item_id"), self.events, self.manifest.get("policies", []), ids=ids,
+            only_last=self.holds_out_last,
+        )  # fmt: skip
 
     def to_frame(self) -> Any:
         """`to_arrow` as a pandas DataFrame, or as a Polars one if pandas is not installed."""

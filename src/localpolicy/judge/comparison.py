@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_jso
 from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.frontier import Exchange, exchanged
-from localpolicy.measure.metrics import Question
+from localpolicy.measure.metrics import AT_K, Question
 from localpolicy.measure.significance import (
     Bucket,
     Lead,
@@ -383,7 +384,10 @@ class Comparison(Result):
         return f"{policies} by {self.main}: {best or 'the log carries no estimate'}{more}{without}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J."""
+        """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J.
+
+        Last come the columns' groups at every k.
+        """
         return pa.Table.from_pylist([self._row(evaluation) for evaluation in self.evaluations])
 
     def _row(self, evaluation: Evaluation) -> dict[str, Any]:
@@ -397,6 +401,10 @@ class Comparison(Result):
                 gain = self.gains.get(evaluation.name, {}).get(figure)
                 row[f"{figure} gain"] = None if gain is None else finite(gain.difference)
                 row[f"{figure} gain p"] = None if gain is None else finite(gain.holm_p)
+        groups = dict.fromkeys(group for group, _, _ in (column.rpartition(".") for column in self.columns) if group)
+        for group, name in product(groups, AT_K):
+            if f"{group}.{name}" not in row and (known := evaluation.row(f"{group}.{name}")) is not None:
+                row[f"{group}.{name}"] = finite(known.mean)
         return row
 
     def to_dict(self) -> dict[str, Any]:

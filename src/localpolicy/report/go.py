@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 from itertools import groupby
@@ -145,12 +145,25 @@ def write_go(result: GoResult, path: Path) -> Contents:
     }
     numbers = list(headline.numbers)
     if improvement is not None:
-        numbers.append(KeyNumber(f"{float(improvement['slope']):.2f}", "trust in the critic", TRUST))
+        numbers.append(trust_in_critic(improvement))
     contents = replace(
         headline, title="From the log to a verdict", sections=[section], settings=settings, numbers=numbers
     )
     write_report(contents, path)
     return contents
+
+
+def trust_in_critic(improvement: Mapping[str, Any]) -> KeyNumber:
+    """The share of the critic's advantage that is used, with a caveat if its error is above that of plain means."""
+    error, text = improvement.get("critic_error"), TRUST
+    label = "trust in the critic"
+    if error is not None and error["critic"] > error["plain"]:
+        label += ", which predicts returns worse than plain means do"
+        text += (
+            f" Its squared error on such data is {error['critic'] / error['plain']:.2f} times that of item and user "
+            "means: it may still tell which item is better for whom."
+        )
+    return KeyNumber(f"{float(improvement['slope']):.2f}", label, text)
 
 
 def as_judged(section: Section, verdict: Gate) -> Section:

@@ -1,4 +1,4 @@
-"""Progress bar on stderr: by rich in a terminal, one line that is rewritten in a notebook; else silence."""
+"""Progress bar on stderr: by rich in a terminal, one output that is replaced in a notebook; else silence."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 
 Advance = Callable[..., None]
@@ -21,25 +22,27 @@ def in_notebook() -> bool:
 
 @contextmanager
 def _line(description: str, total: float | None) -> Iterator[Advance]:
-    """Context manager: a line of text that overwrites itself, and is removed at the end."""
-    done, shown, width = 0.0, 0.0, 0
+    """Context manager: one output of a notebook's cell that is replaced, and empty at the end.
+
+    Text on stderr would be kept line by line by those who run notebooks without a window.
+    """
+    output = import_module("IPython.display").display({"text/plain": ""}, raw=True, display_id=True)
+    done, shown = 0.0, 0.0
 
     def advance(amount: float = 1, note: str | Callable[[], str] = "") -> None:
-        nonlocal done, shown, width
+        nonlocal done, shown
         done += amount
         if time.monotonic() - shown < NOTE_EVERY:
             return
         shown = time.monotonic()
         of = "" if total is None else f" of {total:,.0f}"
         text = f"{description}: {done:,.0f}{of} {note() if callable(note) else note}".rstrip()
-        print(f"\r{text:<{width}}", end="", file=sys.stderr, flush=True)
-        width = len(text)
+        output.update({"text/plain": text}, raw=True)
 
     try:
         yield advance
     finally:
-        if width:
-            print("\r" + " " * width, end="\r", file=sys.stderr, flush=True)
+        output.update({"text/plain": ""}, raw=True)
 
 
 @contextmanager

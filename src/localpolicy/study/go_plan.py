@@ -181,7 +181,7 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     judging = PASSES * ALL_OF_IT * each * min(test, FEWEST_JUDGED)
     least = (fewest + passes * scoring + judging + 60 * minutes - left) / 60
     if least > minutes:
-        kept = f"even the least takes about {math.ceil(least)} minutes for this log on this machine"
+        kept = f"even the least takes about {counted(math.ceil(least), 'minute')} for this log on this machine"
         notes.insert(0, f"{kept}: {given} cannot be kept")
     if improve is not None and (known := order_check(data)) is not None:
         notes.insert(0, f"known before any training: the answer will be 'cannot tell', since {known.because}")
