@@ -97,16 +97,17 @@ $(TOOLS)/.ready:
 
 # The page of an index has no folder beside it: with URL=https://…/blob/v0.2.0 links of the README lead there.
 SOURCE := build/source
-LINKS  := s@\]\((docs|examples|benchmarks|deploy|LICENSE|[A-Z]+\.md)@]($(URL)/\1@g
+LINKS  := s@\]\((docs|examples|benchmarks|deploy|LICENSE|[A-Z]+\.md)@]($(URL)/\1@g; s@(\.png)\)@\1?raw=true)@g
 
 wheel: setup  # wheel and source distribution of HEAD: the same bytes whenever and wherever they are built
 	rm -rf build dist/*.whl dist/*.tar.gz dist/SHA256SUMS && mkdir -p $(SOURCE) dist
 	git archive HEAD | tar -x -C $(SOURCE)
 	if [ -n "$(URL)" ]; then sed -i.bak -E '$(LINKS)' $(SOURCE)/README.md && rm $(SOURCE)/README.md.bak \
-		&& printf '\n[project.urls]\nSource = "%s"\n' '$(URL)' >> $(SOURCE)/pyproject.toml; fi
+		&& printf '\n[project.urls]\nSource = "%s"\nChangelog = "%s/CHANGELOG.md"\n' '$(URL)' '$(URL)' >> $(SOURCE)/pyproject.toml; fi
 	export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) && $(BIN)/pip wheel --quiet --no-deps --no-build-isolation \
 		-w dist ./$(SOURCE) && cd $(SOURCE) && $(abspath $(BIN))/python -c \
-		"from setuptools.build_meta import build_sdist; build_sdist('$(abspath dist)')" >/dev/null
+		"from setuptools.build_meta import build_sdist; build_sdist('$(abspath dist)')" >/dev/null \
+		&& cd $(CURDIR) && $(BIN)/python tools/repack_sdist.py dist/*.tar.gz
 	cd dist && sha256sum *.whl *.tar.gz
 
 try-wheel: wheel  # installed alone and with each extra, into empty environments; runs the README's block and the demo

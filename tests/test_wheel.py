@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -16,6 +17,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tools"))
+from repack_sdist import repack  # noqa: E402
+
 SOURCES = ("src", "pyproject.toml", "README.md", "LICENSE")
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 
@@ -64,6 +68,27 @@ def test_the_source_distribution_holds_every_file_of_the_repository_and_builds_t
     (again,) = (tmp_path / "dist").iterdir()
     with zipfile.ZipFile(wheel) as first, zipfile.ZipFile(again) as second:
         assert sorted(first.namelist()) == sorted(second.namelist())
+
+
+def test_source_distributions_of_equal_files_have_the_same_bytes(tmp_path):
+    """Whenever they were built, and by whom; contents and the right to run are kept."""
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o700)
+    for second, owner in ((1, "ann"), (2, "bob")):
+        entry = tarfile.TarInfo("x/made.txt")
+        entry.size, entry.mtime, entry.uname, entry.uid = 3, second, owner, second
+        path = tmp_path / f"{second}.tar.gz"
+        with tarfile.open(path, "w:gz") as made:
+            made.addfile(entry, io.BytesIO(b"abc"))
+            made.add(tmp_path / "run.sh", "x/run.sh")
+        os.utime(tmp_path / "run.sh", (second, second))
+        repack(path, 1_700_000_000)
+    assert (tmp_path / "1.tar.gz").read_bytes() == (tmp_path / "2.tar.gz").read_bytes()
+    with tarfile.open(tmp_path / "1.tar.gz") as kept:
+        assert kept.extractfile("x/made.txt").read() == b"abc"
+        assert [(entry.name, oct(entry.mode), entry.mtime) for entry in kept.getmembers()] == [
+            ("x/made.txt", "0o644", 1_700_000_000), ("x/run.sh", "0o755", 1_700_000_000),
+        ]  # fmt: skip
 
 
 @pytest.mark.slow
