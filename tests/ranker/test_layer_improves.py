@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import localpolicy as lp
@@ -16,7 +17,9 @@ from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.plackett_luce import law
 from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.improve import improve
+from localpolicy.ranker.law import own_law
 from localpolicy.ranker.reading import read_requests
+from localpolicy.ranker.values import ListValues
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests, drawn
 
 SMALL = RankerConfig(items=300, people=400, candidates=20, places=5)
@@ -121,6 +124,90 @@ def test_logged_temperatures_of_raw_scores_are_the_layers(tmp_path, temperatures
     assert found / found.sum() == pytest.approx(weight / weight.sum(), abs=1e-12)
 
 
+def test_a_layers_own_log_improves_the_rankers_law_again(made, tmp_path):
+    """Its lines state two laws: lists were drawn by the tilted one, and the next layer tilts the ranker's."""
+    world, result = made
+    layer, rng = result.layer(), np.random.default_rng(12)
+    requests = world.requests(1500, rng)
+    answers = [layer.rerank(*(one := asked(world, requests, number))[:1], 5, context=one[1], rng=rng,
+                            person=f"p{requests.person[number]}") for number in range(1500)]  # fmt: skip
+    position = [{f"i{item}": at for at, item in enumerate(row)} for row in requests.item]
+    lists = np.array([[at[item] for item in one.items] for at, one in zip(position, answers, strict=True)])
+    outcomes = [{"request": answers[request].request, "item": answers[request].items[place], "event": "click"}
+                for request, place in zip(*np.nonzero(world.clicks(requests, lists, rng)), strict=True)]  # fmt: skip
+    log = read_requests(pa.Table.from_pylist([one.record for one in answers]), pa.Table.from_pylist(outcomes))
+    again = improve(log, out=tmp_path / "again", critics=("logistic",))
+    assert again.law.kind == "probabilities" and again.beta < math.inf
+    candidates, _ = asked(world, requests, 0)
+    weight = np.exp(layer.declared(as_columns(candidates)))
+    found = np.exp(lp.Layer(again.folder, beta=math.inf).declared(as_columns(candidates)))
+    assert found / found.sum() == pytest.approx(weight / weight.sum(), abs=1e-12)
+    added = np.array([again.layer().advantage(as_columns(one[0]), one[1], {}) for one in
+                      (asked(world, requests, number) for number in range(500))]) / again.beta  # fmt: skip
+    some = Requests(*(values[:500] for values in requests))
+    own = world.value(some, np.argsort(-some.score, axis=1)[:, :5]).mean()
+    truth = np.mean([world.value(some, drawn(world.law(some) + added, 5, rng)).mean() for _ in range(8)]) - own
+    assert truth > 0 and again.gain.mean == pytest.approx(truth, abs=4 * again.gain.se)
+    law_alone = judged_at_infinity(log, again, world)
+    assert law_alone.mean < 0  # of the ranker's drawn law over what the layer drew
+
+
+def test_records_of_pages_are_one_list_and_rules_are_in_their_law(made, tmp_path):
+    world, result = made
+    requests = world.requests(3, np.random.default_rng(5))
+    layer, shadow = result.layer(), result.layer(shadow=True)
+    (one, about), (two, more), (three, _) = (asked(world, requests, number) for number in range(3))
+    rested, boosted, top = two["item"][0], two["item"][1], two["item"][2]
+    rules = lp.Rules(boost=[{"item": boosted, "times": 5}], pin={1: top})
+    first = layer.rerank(one, 5, context=about)
+    lists = [first, layer.rerank(one, 5, context=about, page=2, request=first.request),
+             layer.rerank(two, 5, context=more, rules=rules, resting=[rested]),
+             layer.rerank(two, 5, rules=lp.Rules(group="category")), shadow.rerank(three, 5)]  # fmt: skip
+    lines = tmp_path / "log.jsonl"
+    lines.write_text("".join(json.dumps(made.record) + "\n" for made in lists[::-1]))
+    log = read_requests(lines)
+    assert len(log) == 3  # a list with groups has no law of one request
+    at = {request: number for number, request in enumerate(log.ids)}
+    shown = {
+        one: log.items[log.item[log.shown[log.request[log.shown] == number]]].tolist() for one, number in at.items()
+    }
+    assert shown[first.request] == first.items + lists[1].items
+    assert log.pinned[[at[one.request] for one in (first, lists[2], lists[4])]].tolist() == [0, 1, 5]
+    rows = slice(log.start[at[lists[2].request]], log.start[at[lists[2].request] + 1])
+    logits = layer.logits(as_columns(two), more, {})
+    weight = np.exp(logits - logits.max()) * np.where(np.array(two["item"]) == boosted, 5, 1)
+    weight[0] = 0
+    assert log.probability[rows] == pytest.approx(weight / weight.sum(), rel=1e-9)
+    assert set(log.columns) == {"price", "new", "category"}
+    lines.write_text(json.dumps(lists[1].record) + "\n")
+    with pytest.raises(DataError, match="has page 2, and not just one page 1 before it"):
+        read_requests(lines)
+
+
+def judged_at_infinity(log, result, world):
+    """The gain of the ranker's own drawn law over the lists of the log."""
+    values = ListValues(log, result.law, np.arange(len(log)), world.examined, log.reward())
+    own = own_law(log, result.law)
+    weights = values.weights(
+        lambda block: np.where(block.real, own.logits(log, block) - result.law.logits(log, block), 0)
+    )
+    return values.gain(weights)
+
+
+def test_a_log_of_probabilities_needs_them_of_new_candidates(tmp_path):
+    _, (requests, outcomes, items) = logged(count=400)
+    chances = [np.exp(row) / np.exp(row).sum() for row in requests["scores"].to_numpy(zero_copy_only=False)]
+    rng = np.random.default_rng(3)
+    shown = [rng.choice(row.as_py(), 5, replace=False, p=p).tolist()
+             for row, p in zip(requests["candidates"], chances, strict=True)]  # fmt: skip
+    log = requests.drop_columns(["scores", "shown"]).append_column("shown", [shown])
+    log = log.append_column("probabilities", [[one.tolist() for one in chances]])
+    outcomes = pa.table({"request": log["request"], "item": [one[0] for one in shown]})
+    improve(log, outcomes, items=items, out=tmp_path / "run", critics=("logistic",))
+    with pytest.raises(DataError, match="candidates need their 'probability'"):
+        lp.Layer(tmp_path / "run").rerank([{"item": "a", "score": 1.0}, {"item": "b", "score": 2.0}], 1)
+
+
 def test_the_law_is_tilted_by_the_advantage(made):
     world, result = made
     requests = world.requests(1, np.random.default_rng(9))
@@ -215,6 +302,14 @@ def test_a_flawless_ranker_stays_as_it_is(tmp_path):
     _, result = improved(tmp_path / "run", SMALL.model_copy(update={"flawless": True}), count=2500)
     assert result.verdict != "deploy"
     assert result.gain is None or result.gain.low <= 0
+
+
+@pytest.mark.parametrize(("people", "told"), [(40, False), (100, True)])
+def test_a_few_persons_judge_nothing(tmp_path, people, told):
+    """A tenth or so of them choose β."""
+    _, result = improved(tmp_path / "run", SMALL.model_copy(update={"people": people}), count=1500)
+    assert ("persons, and 10 are needed" in result.why) != told
+    assert (result.price is not None) == told and (told or result.verdict == "cannot tell")
 
 
 def test_lists_that_were_not_drawn_teach_a_critic_and_tell_nothing(tmp_path):

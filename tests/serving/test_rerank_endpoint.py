@@ -12,12 +12,17 @@ from http_client import rows
 from shop_layer import SHOP
 
 import localpolicy as lp
+from localpolicy.errors import DataError
+from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.improve import improve
+from localpolicy.ranker.reading import read_requests
 from localpolicy.serving.app import make_app
 from localpolicy.serving.audit import audit
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
+from localpolicy.serving.records import now
 from localpolicy.serving.reranking import MOST_RULES
+from localpolicy.serving.rotate import rotate
 
 
 @pytest.fixture
@@ -149,6 +154,49 @@ def test_the_audit_passes_what_is_true_and_names_what_is_not(serve, layer, tmp_p
     wrong = audit(log, runs=[layer])
     assert wrong.exit_code == 3
     assert any(first["request"] in finding.text for finding in wrong.findings)
+
+
+def test_a_rotated_log_is_a_log_of_requests(serve, layer, tmp_path):
+    """Pages are one list, cut where it was last seen; rules that have a law of one request are in it."""
+    client = serve()
+    questions = [question(seed=number, person=f"p{number % 3}") for number in range(6)]
+    last = [one["candidates"][-1]["item"] for one in questions]
+    rules = [None, {"boost": [{"item": last[1], "times": 3}]}, {"pin": {"1": last[2]}}, {"group": "category"},
+             {"pin": {"2": last[4]}}, None]  # fmt: skip
+    found = [ask(client, seed=number, person=f"p{number % 3}", rules=one, defer=number == 5)
+             for number, one in enumerate(rules)]  # fmt: skip
+    second = ask(client, person="p0", page=2, draw=found[0]["draw"])
+    for number, (request, item) in enumerate([(found[0], 1), (second, 0), (found[2], 0)]):
+        answer = {"id": str(number), "request": request["request"], "item": request["items"][item], "event": "click",
+                  "reward": 2.0}  # fmt: skip
+        assert client.post("/v1/feedback", json=answer).json()["stored"]
+    client.post("/v1/shown", json={"request": second["request"], "places": 2})
+    rotate(tmp_path / "log.db", out=tmp_path / "rotated", upto=now() + 1)
+    log = read_requests(tmp_path / "rotated")
+    order = [log.ids.tolist().index(one["draw"]) for one in found[:3]]
+    assert len(log) == 3  # neither groups, nor pins below others, nor what nobody saw
+    lists = [log.items[log.item[log.shown[log.request[log.shown] == one]]].tolist() for one in order]
+    assert lists == [found[0]["items"] + second["items"][:2], found[1]["items"], found[2]["items"]]
+    assert log.pinned[order].tolist() == [0, 0, 1]
+    shown = log.shown[log.request[log.shown] == order[0]]
+    assert log.reward()[shown].tolist() == [0, 2, 0, 2, 0]
+    rows = slice(log.start[order[1]], log.start[order[1] + 1])
+    made = lp.Layer(layer)
+    logits = made.logits(as_columns(questions[1]["candidates"]), questions[1]["context"], {})
+    boosted = np.exp(logits - logits.max()) * np.where(log.items[log.item[rows]] == last[1], 3, 1)
+    assert log.probability[rows] == pytest.approx(boosted / boosted.sum(), rel=1e-9)
+    assert log.temperature == pytest.approx(made.draws["temperature"]) and log.standardise is True
+    assert set(log.columns) == {"price", "new", "category"} and set(log.context) == {"weekend", "thrift", "keen"}
+    assert log.weight.tolist() == [1, 1, 1] and len(set(log.person)) == 3
+    with pytest.raises(DataError, match="leave the outcomes out"):
+        read_requests(tmp_path / "rotated", tmp_path / "outcomes.csv")
+
+
+def test_a_log_without_reranked_lists_holds_no_requests(start, tmp_path):
+    start().post("/v1/recommend", json={"history": [], "k": 3})
+    rotate(tmp_path / "log.db", out=tmp_path / "rotated", upto=now() + 1)
+    with pytest.raises(DataError, match="holds no list of /v1/rerank"):
+        read_requests(tmp_path / "rotated")
 
 
 def test_argmax_under_a_softmax_is_found(serve, layer, tmp_path):

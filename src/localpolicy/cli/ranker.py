@@ -14,7 +14,9 @@ from localpolicy.cli.output import write_and_print
 LOG = logging.getLogger(__name__)
 
 
-Requests = Annotated[Path, typer.Argument(help="requests with candidates and scores: Parquet, JSON lines or CSV")]
+Requests = Annotated[
+    Path, typer.Argument(help="requests with candidates and scores: Parquet, JSON lines, CSV, or what lpi rotate wrote")
+]
 Outcomes = Annotated[Path | None, typer.Option(help="answers by request and item, if LOG has none")]
 Columns = Annotated[
     list[str] | None, typer.Option(metavar="OURS=THEIRS", help="what a column is called; may be repeated")

@@ -25,9 +25,9 @@ from localpolicy.limits import LARGEST_SEED
 from localpolicy.measure.list_tests import Checked, cascade_test, stopping_test
 from localpolicy.ranker.critic import CRITICS, Crossed, log_loss
 from localpolicy.ranker.features import Encoder, Seen
-from localpolicy.ranker.law import Law, law_of, standard_scores
+from localpolicy.ranker.law import Law, law_of, own_law, standard_scores
 from localpolicy.ranker.layer import FILE, FORMAT, Layer
-from localpolicy.ranker.log import RequestLog
+from localpolicy.ranker.log import Padded, RequestLog
 from localpolicy.ranker.reading import read_requests
 from localpolicy.ranker.values import Form, Gain, ListValues, Tilt
 from localpolicy.results import Result
@@ -40,6 +40,7 @@ LEAST_EFFECTIVE = 0.1  # of the sample that a tilt must leave
 SHARES = (0.5, 0.15, 0.15, 0.2)  # of persons: training, choice of the critic, of β, verdict
 REFUSED = 0.005  # p of the test of items below: refusing costs the layer, so twice the persons and a tenth of the level
 FEWEST = 100  # requests
+FEWEST_PEOPLE = 10  # of each part that estimates: requests of one person are not independent
 MOST_JUDGED = 20_000  # requests, of each part that estimates
 LARGEST_QUANTILE = 0.999  # of rewards: what lies beyond counts as that much in training
 Verdict = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
@@ -164,6 +165,7 @@ def improve(
             f"{log.label} has no answer to anything shown: give --outcomes, or the columns 'event' or 'reward'."
         )
     law = law_of(log, temperature=config.temperature, standardise=config.standardise, seed=config.seed)
+    own = own_law(log, law, temperature=config.temperature, standardise=config.standardise)
     train, held, choice, verdict = persons_apart(log, config.seed)
     score = np.empty(len(log.item))
     for block in log.padded():
@@ -177,13 +179,13 @@ def improve(
     worth = _worth(log, rewards)
     advantage = advantages(log, encoder, score, critics, worth, np.concatenate([choice, verdict]))
     examined = _examined(log, encoder, score, critics, train)
-    found = judged(log, law, advantage, whole, examined, choice, verdict)
+    found = judged(log, law, advantage, whole, examined, choice, verdict, own)
     result = Improvement(
         folder=Path(out), law=law, requests=len(log), losses=losses,
         chosen={event: critic.name for event, critic in critics.items()}, **found,
     )  # fmt: skip
     with whole_folder(Path(out), force=force) as folder:
-        _write(folder, result, law.served(log), encoder, critics, worth, examined)
+        _write(folder, result, own.served(log), encoder, critics, worth, examined)
     return result
 
 
@@ -299,9 +301,10 @@ def _examined(
 
 def judged(
     log: RequestLog, law: Law, advantage: np.ndarray, reward: np.ndarray, examined: np.ndarray, choice: np.ndarray,
-    verdict: np.ndarray,
+    verdict: np.ndarray, own: Law | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """β and the verdict."""
+    """β and the verdict of a layer on the ranker's `own` law, from lists that were drawn by `law`."""
+    other = own is not None and own != law
     nothing: dict[str, Any] = {"tried": (), "beta": math.inf, "earned": None, "price": None, "gain": None,
                                "form": "by places", "stopping": None, "below": None}  # fmt: skip
     drawn = law.drawn(log) if law.known else np.empty(0, np.int64)
@@ -311,9 +314,13 @@ def judged(
         return {**nothing, "verdict": "cannot tell", "why": why}
     if min(len(choice), len(verdict)) < 2:
         return {**nothing, "verdict": "cannot tell", "why": "hardly any list was drawn"}
+    people = min(len(np.unique(log.clusters[part])) for part in (choice, verdict))
+    if people < FEWEST_PEOPLE:
+        why = f"β or the verdict would rest on lists of {people} persons, and {FEWEST_PEOPLE} are needed"
+        return {**nothing, "verdict": "cannot tell", "why": why}
 
     def tilt(beta: float) -> Tilt:
-        return lambda block: block.of(advantage, 0.0) / beta
+        return lambda block: block.of(advantage, 0.0) / beta + (_difference(log, own, law, block) if other else 0.0)
 
     for_choice, judge = (ListValues(log, law, part, examined, reward) for part in (choice, verdict))
     spread = for_choice.spread(advantage)
@@ -328,9 +335,10 @@ def judged(
         why = f"rewards depend on the items below (p = {below.p:.1e}), so no list's value is known"
         return {**told, "verdict": "cannot tell", "why": why}
     tried = []
+    as_it_is = for_choice.weights(tilt(math.inf), form) if other else None
     for kappa in TILTS if spread > 0 else ():
         beta = spread / kappa
-        tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta), form))))
+        tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta), form), over=as_it_is)))
     held = [one for one in tried if one.gain.low > 0 and one.gain.effective >= LEAST_EFFECTIVE]
     best = max(held, key=lambda one: one.gain.low, default=None)
     found = {**told, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
@@ -345,6 +353,13 @@ def judged(
     more = f". {PLAN}" if answer == "cannot tell" else ""
     return {**found, "beta": best.beta, "gain": gain, "verdict": answer,
             "why": f"{said[answer]} the ranker's own list without a draw{more}"}  # fmt: skip
+
+
+def _difference(log: RequestLog, own: Law, law: Law, block: Padded) -> np.ndarray:
+    """What makes the logits of one law those of another [B, C]; 0 at what the log's law never shows."""
+    logits = law.logits(log, block)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(np.isfinite(logits), own.logits(log, block) - logits, 0.0))
 
 
 def _write(

@@ -149,6 +149,7 @@ def law_of(log: RequestLog, *, temperature: float | None = None, standardise: bo
                    why="every list is the best k by score: nothing was drawn")  # fmt: skip
     if log.temperature is not None and temperature is None and not (log.temperature > 0).any():
         return Law("deterministic", overlap=overlap, same_first=same_first, why="the logged temperature is 0")
+    standardise = log.standardise if standardise is None else standardise
     forms = (True, False) if standardise is None else (standardise,)
     own = temperature is None and log.temperature is not None
     sample = _some(Law("scores", temperature if not own else None).drawn(log), MOST_FITTED, rng)
@@ -159,6 +160,15 @@ def law_of(log: RequestLog, *, temperature: float | None = None, standardise: bo
     return tested._replace(kind="deterministic", why="every list is the best k by score") if (
         greedy and not tested.known
     ) else tested  # fmt: skip
+
+
+def own_law(log: RequestLog, law: Law, *, temperature: float | None = None, standardise: bool | None = None) -> Law:
+    """The ranker's own law, which a layer tilts: not the law of lists that another layer has drawn from its scores."""
+    stated = temperature is not None or (log.temperature is not None and (log.temperature > 0).any())
+    if law.kind != "probabilities" or log.score is None or not stated:
+        return law
+    standardise = log.standardise if standardise is None else standardise
+    return Law("scores", temperature, standardise is not False).served(log)
 
 
 def _fitted(

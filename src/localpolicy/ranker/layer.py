@@ -25,7 +25,7 @@ from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunErro
 from localpolicy.plackett_luce import Ranked, best, check_places, draw, law
 from localpolicy.ranker.critic import CRITICS, Critic
 from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen, as_columns
-from localpolicy.ranker.rules import Openings, Rules, draw_under, openings
+from localpolicy.ranker.rules import Openings, Rules, Stated, draw_under, openings, stated_law
 from localpolicy.runtime.files import read_sealed, sha256
 from localpolicy.runtime.formats import Format
 
@@ -101,6 +101,7 @@ class Reranked:
     policy: str
     page: int
     above: list[Any]  # items of the pages before
+    probabilities: list[float]  # of all candidates at the first place, without rules
     record: dict[str, Any]  # of the log of requests
 
     def json(self) -> dict[str, Any]:
@@ -188,20 +189,32 @@ class Layer:
         logits = self.logits(columns, context or {}, rules.weights)
         if page < 1:
             raise ConfigError(f"page must be at least 1, got {page}.")
-        ranked = self._ranked(logits, columns, items, k * page, rules, [str(item) for item in resting], own_rng)
+        check_places(k * page, 0, len(logits))
+        opened = _opened(logits, columns, items, k * page, rules, resting)
+        ranked = _drawn(logits, opened, k * page, own_rng)
         here = slice(k * (page - 1), k * page)
         own = [columns["item"][position] for position in best(self._own(columns), k * page)[here]]
         drawn = [columns["item"][position] for position in ranked.order[here]]
+        plain = _softmax(logits)
+        stated = Stated(np.array(plain), 0) if opened is None else stated_law(opened)
+        others = {
+            name: _plain(values) for name, values in columns.items() if name not in ("item", SCORE, "probability")
+        }
         record = {
-            "request": request, "person": person, "policy": self.version, "page": page,
+            **(context or {}), **others, "request": request, "person": person, "policy": self.version, "page": page,
             "candidates": list(columns["item"]), "scores": [float(one) for one in self._own(columns)],
-            "probabilities": _softmax(logits), "shown": own if self.shadow else drawn,
-            "propensities": ranked.propensities[here].tolist(), **(context or {}),
-        } | ({"would_show": drawn} if self.shadow else {})  # fmt: skip
+            "probabilities": plain if stated is None else stated.probabilities.tolist(),
+            "pinned": k * page if self.shadow else 0 if stated is None else stated.pinned,
+            "shown": own if self.shadow else drawn, "propensities": ranked.propensities[here].tolist(), **self.draws,
+        }  # fmt: skip
+        if self.shadow:
+            record["would_show"] = drawn
+        elif stated is None:
+            record["rules"] = rules.model_dump_json(exclude_defaults=True)
         over = best(self._own(columns), k * page) if self.shadow else ranked.order
         above = [columns["item"][position] for position in over[: here.start]]
         return Reranked(own if self.shadow else drawn, [1.0] * k if self.shadow else record["propensities"], request,
-                        self.version, page, above, record)  # fmt: skip
+                        self.version, page, above, plain, record)  # fmt: skip
 
     def price(
         self,
@@ -216,16 +229,18 @@ class Layer:
     ) -> float:
         """Share of a list's expected reward, by the critics, that rules cost in this request; below 0 if they earn."""
         columns, context = as_columns(candidates), context or {}
-        items, rest = [str(item) for item in columns["item"]], [str(item) for item in resting]
+        items = [str(item) for item in columns["item"]]
         first, worth = self._first(columns, context), self._worth({})
         chance = sum((worth[event] / (1 + np.exp(-critic.log_odds(first))) for event, critic in self.critics.items()),
                      np.zeros(len(items)))  # fmt: skip
         examined = np.array(self.about["examined"])[np.minimum(np.arange(k), len(self.about["examined"]) - 1)]
         rng = rng or np.random.default_rng()
         earned = []
-        for one, away in ((Rules(), []), (rules, rest)):
+        check_places(k, 0, len(items))
+        for one, away in ((Rules(), ()), (rules, resting)):
             logits = self.logits(columns, context, one.weights)
-            lists = (self._ranked(logits, columns, items, k, one, away, rng).order for _ in range(draws))
+            opened = _opened(logits, columns, items, k, one, away)
+            lists = (_drawn(logits, opened, k, rng).order for _ in range(draws))
             earned.append(np.mean([chance[order] @ examined for order in lists]))
         return float(1 - earned[1] / earned[0])
 
@@ -240,14 +255,24 @@ class Layer:
         """The ranker's own law."""
         own = self._own(columns)
         if self.law["kind"] == "probabilities":
+            if "probability" not in columns:
+                raise DataError("candidates need their 'probability': this layer's log states its law by probabilities "
+                                "alone. To tilt scores, log their 'temperature', and improve again.")  # fmt: skip
             probability = np.asarray(columns["probability"], np.float64)
             if not ((probability >= 0) & np.isfinite(probability)).all() or abs(probability.sum() - 1) > 1e-3:
                 raise DataError("probabilities of all candidates must be 0 or more and sum to 1.")
             with np.errstate(divide="ignore"):
                 return np.asarray(np.log(probability))
+        return law(own, **self.draws)
+
+    @property
+    def draws(self) -> dict[str, Any]:
+        """Temperature of the ranker's own law, and whether scores are standardised; nothing if it has probabilities."""
+        if self.law["kind"] == "probabilities":
+            return {}
         known = self.law["kind"] == "scores" and self.law["temperature"] is not None
         temperature = self.temperature or (self.law["temperature"] if known else TEMPERATURE)
-        return law(own, temperature=temperature, standardise=self.law["standardise"] if known else True)
+        return {"temperature": temperature, "standardise": self.law["standardise"] if known else True}
 
     def advantage(
         self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
@@ -275,27 +300,28 @@ class Layer:
             return np.asarray(columns[SCORE], np.float64)
         return np.asarray(np.log(np.maximum(np.asarray(columns["probability"], np.float64), 1e-12)))
 
-    def _ranked(
-        self,
-        logits: np.ndarray,
-        columns: Mapping[str, Any],
-        items: list[str],
-        k: int,
-        rules: Rules,
-        resting: list[str],
-        rng: np.random.Generator,
-    ) -> Ranked:
-        check_places(k, 0, len(logits))
-        if rules.model_copy(update={"weights": {}}) == Rules() and not resting:
-            return (
-                draw(logits, k, rng=rng) if np.isfinite(logits).all() else draw_under(Openings(logits, {}), k, rng=rng)
-            )
-        return draw_under(openings(logits, k, rules, items, columns, resting), k, rng=rng)
-
     def _check_weights(self, weights: Mapping[str, float]) -> None:
         for event in weights:
             if event not in self.about["critics"]:
                 raise ConfigError(f"weights: no critic of '{event}'{nearest(event, self.about['critics'])}")
+
+
+def _opened(
+    logits: np.ndarray, columns: Mapping[str, Any], items: list[str], k: int, rules: Rules, resting: Sequence[Any]
+) -> Openings | None:
+    """Rules and resting items as positions; None without any."""
+    if rules.model_copy(update={"weights": {}}) == Rules() and not resting:
+        return None if np.isfinite(logits).all() else Openings(logits, {})
+    return openings(logits, k, rules, items, columns, [str(item) for item in resting])
+
+
+def _drawn(logits: np.ndarray, opened: Openings | None, k: int, rng: np.random.Generator) -> Ranked:
+    return draw(logits, k, rng=rng) if opened is None else draw_under(opened, k, rng=rng)
+
+
+def _plain(values: Any) -> list[Any]:
+    """A column as JSON has it."""
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 def _softmax(logits: np.ndarray) -> list[float]:

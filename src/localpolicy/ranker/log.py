@@ -66,6 +66,7 @@ class RequestLog:
     time: np.ndarray | None = None  # [N] seconds
     policy: Column | None = None  # [N]
     temperature: np.ndarray | None = None  # [N]
+    standardise: bool | None = None  # whether scores were divided by their standard deviation before the temperature
     pinned: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # [N] places from the top
     weight: np.ndarray = field(default_factory=lambda: np.zeros(0))  # [N] requests that each stands for
     context: Mapping[str, Column] = field(default_factory=dict)  # [N] each

@@ -5,7 +5,8 @@
 
 A column of lists as long as the candidates is a column of candidates, and so is what an item table says; all others are
 columns of the request. In the flat form, with `item` and `place`, a column that varies within requests is the item's.
-Logs of Vowpal Wabbit and of Open Bandit Pipeline are known by their form (`foreign_logs.py`).
+Logs of Vowpal Wabbit and of Open Bandit Pipeline are known by their form (`foreign_logs.py`), and so is the folder that
+our own service's log was rotated to (`served.py`).
 docs/requests.schema.json and docs/outcomes.schema.json say the same to machines.
 """
 
@@ -24,12 +25,14 @@ from localpolicy.errors import DataError, nearest, shown
 from localpolicy.limits import NO_ANSWER
 from localpolicy.ranker.foreign_logs import is_obp, is_vowpal, read_obp, read_vowpal
 from localpolicy.ranker.log import Answers, Column, RequestLog, checked
+from localpolicy.ranker.served import is_served, served_tables
 from localpolicy.ranker.tables import holds_lists, lists, numbers, read_table, seconds, texts, understood
 
-OURS = ("request", "time", "person", "policy", "temperature", "pinned", "weight")
+OURS = ("request", "time", "person", "policy", "temperature", "standardise", "pinned", "weight")
 LISTS = ("candidates", "scores", "probabilities", "shown")
 FLAT = ("item", "score", "probability", "place", "event", "reward")
 NAMES = (*OURS, *LISTS, *FLAT)
+OF_RECORDS = ("propensities", "would_show")  # what a layer's record says besides: how it drew, given its law
 ANSWER = "answer"  # an answer whose event is not named
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,10 @@ def read_requests(
         return read_obp(requests)
     if is_vowpal(requests):
         return read_vowpal(requests)
+    if is_served(requests):
+        if outcomes is not None:
+            raise DataError(f"{requests} holds its answers: leave the outcomes out.")
+        requests, outcomes = served_tables(requests)
     table, label = read_table(requests, "a log of requests")
     answers, named = (None, "") if outcomes is None else read_table(outcomes, "outcomes")
     there = [*table.column_names, *([] if answers is None else answers.column_names)]
@@ -54,6 +61,7 @@ def read_requests(
     if "request" not in table.column_names:
         raise DataError(f"{label} has no column 'request' (columns: {', '.join(table.column_names)}). Map it: "
                         "--columns request=NAME.")  # fmt: skip
+    table = _as_lists(table)
     flat = "candidates" not in table.column_names
     if flat and "item" not in table.column_names:
         raise DataError(f"{label} has neither 'candidates' (a list per request) nor 'item' (a row per candidate); "
@@ -64,6 +72,34 @@ def read_requests(
     if items is not None:
         found = _described(found, *read_table(items, "an item table"))
     return checked(found)
+
+
+def _as_lists(table: pa.Table) -> pa.Table:
+    """Lines of a layer's records as lists: pages of one draw are one; those under rules without a law are left out."""
+    names = set(table.column_names)
+    if not {"propensities", "page", "shown", "pinned"} <= names:
+        return table
+    if "rules" in names:
+        kept = table.filter(pc.is_null(table["rules"]))
+        _tell(
+            [f"{len(table) - len(kept):,} pages with groups, or with pins below others"] * (len(kept) < len(table)),
+            "it",
+        )
+        table = kept
+    pages: dict[Any, list[Any]] = {}
+    rows = zip(*(table[name].to_pylist() for name in ("page", "request", "shown", "pinned")), strict=True)
+    for page, request, listed, pinned in sorted(rows, key=lambda row: row[0]):
+        last, above, _ = pages.get(request, (0, [], 0))
+        if page != last + 1:
+            raise DataError(f"request {shown(str(request))} has page {page}, and not just one page {last + 1} before "
+                            "it. Log each page once, or leave the request out.")  # fmt: skip
+        pages[request] = [page, above + listed, pinned]
+    table = table.filter(pc.equal(table["page"], 1))
+    whole = [pages[request] for request in table["request"].to_pylist()]
+    for name, at in (("shown", 1), ("pinned", 2)):
+        values = pa.array([one[at] for one in whole], table.schema.field(name).type)
+        table = table.set_column(table.column_names.index(name), name, values)
+    return table.drop_columns([name for name in ("page", "rules", *OF_RECORDS) if name in names])
 
 
 def _renamed(table: pa.Table, columns: Mapping[str, str], label: str) -> pa.Table:
@@ -88,6 +124,8 @@ def _of_requests(table: pa.Table, left_out: list[str]) -> dict[str, Any]:
             found[name] = seconds(values)
         elif name == "temperature":
             found[name] = numbers(values, name)
+        elif name == "standardise":
+            found[name] = _standardise(values)
         elif name == "weight":
             found[name] = numbers(pc.fill_null(values, 1), name)
         elif name == "pinned":
@@ -99,6 +137,14 @@ def _of_requests(table: pa.Table, left_out: list[str]) -> dict[str, Any]:
         else:
             left_out.append(f"{name} ({values.type})")
     return found
+
+
+def _standardise(values: pa.ChunkedArray) -> bool | None:
+    """Whether a log's scores were standardised before the draw; None if it does not say."""
+    stated = pc.unique(values.drop_null()).to_pylist()
+    if len(stated) > 1 or not all(isinstance(one, bool) for one in stated):
+        raise DataError(f"'standardise' must be true for every request or false for every one, found {stated[:3]}.")
+    return stated[0] if stated else None
 
 
 def _persons(values: pa.ChunkedArray) -> np.ndarray:

@@ -92,6 +92,21 @@ def openings(
     return found
 
 
+class Stated(NamedTuple):
+    """The law of one list under rules, as a log of requests states it."""
+
+    probabilities: np.ndarray  # [n] at the first place that is drawn
+    pinned: int  # places from the top
+
+
+def stated_law(opened: Openings) -> Stated | None:
+    """Return boosts and resting items as probabilities, pins as places from the top; None with groups or lower pins."""
+    if opened.groups is not None or sorted(opened.pins) != list(range(len(opened.pins))):
+        return None
+    weight = np.exp(opened.logits - opened.logits.max())
+    return Stated(weight / weight.sum(), len(opened.pins))
+
+
 def group_of(column: str, columns: Mapping[str, Any]) -> np.ndarray:
     """The groups of all candidates, as texts."""
     if column not in columns:

@@ -210,7 +210,7 @@ def _made(layer: Layer, asked: Rerank, rules: Rules, resting: list[Any], draw: s
     columns = as_columns(asked.candidates)
     made = layer.rerank(columns, asked.k, person=asked.person, context=asked.context, rules=rules, resting=resting,
                         page=asked.page, request=draw)  # fmt: skip
-    content = _content(asked, made, columns, rules, resting)
+    content = _content(layer, asked, made, columns, rules, resting)
     _ = content.digest  # in this thread too
     return made, content
 
@@ -219,14 +219,16 @@ def _pairs(history: Any) -> list[tuple[Any, str]]:
     return [(past.item, past.event) if isinstance(past, PastEvent) else (past, "") for past in history]
 
 
-def _content(asked: Rerank, made: Made, columns: dict[str, Any], rules: Rules, resting: list[Any]) -> OfRequest:
+def _content(
+    layer: Layer, asked: Rerank, made: Made, columns: dict[str, Any], rules: Rules, resting: list[Any]
+) -> OfRequest:
     """What the log keeps of a list's law."""
     record = made.record
     others = {name: list(values) for name, values in columns.items() if name not in ("item", "score", "probability")}
     about = {
         "draw": made.request, "page": made.page, "above": made.above, "items": record["candidates"],
-        "scores": record["scores"], "probabilities": record["probabilities"], "columns": others,
+        "scores": record["scores"], "probabilities": made.probabilities, "columns": others,
         "context": asked.context, "rules": rules.model_dump(mode="json", exclude_defaults=True), "resting": resting,
-        "would_show": record.get("would_show"),
+        "would_show": record.get("would_show"), "law": layer.draws,
     }  # fmt: skip
     return OfRequest(about=dumps(about))
