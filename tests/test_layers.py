@@ -39,6 +39,7 @@ LAYERS = (
     "study",
     "serving",
     "report",
+    "reproduction",
     "cli",
 )
 ONLY_WHERE_NEEDED = ("torch", "pyarrow", "duckdb", "scipy", "altair", "pydantic", "yaml", "numpy")

@@ -54,7 +54,7 @@ _HOMES = {
     "localpolicy.ranker.rules": ("Rules",),
     "localpolicy.report.demo": ("demo",),
     "localpolicy.serving.doctor": ("doctor",),
-    "localpolicy.report.paper": ("paper",),
+    "localpolicy.reproduction.paper": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
     "localpolicy.runs.extend": ("extend",),
     "localpolicy.runs.run": ("Run", "similar"),
@@ -114,7 +114,7 @@ if TYPE_CHECKING:
     from localpolicy.ranker.rules import Rules as Rules
     from localpolicy.report.demo import demo as demo
     from localpolicy.report.go import go as go
-    from localpolicy.report.paper import paper as paper
+    from localpolicy.reproduction.paper import paper as paper
     from localpolicy.runs.config import Config as Config
     from localpolicy.runs.config import configure as configure
     from localpolicy.runs.extend import extend as extend

@@ -28,9 +28,10 @@ from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.model.config import ModelConfig
 from localpolicy.objectives import OBJECTIVES
 from localpolicy.objectives.distill import Distill
+from localpolicy.reproduction.settings import WHAT, PaperConfig, paper_config
 from localpolicy.runs.config import TrainConfig
 from localpolicy.serving.config import ServeConfig
-from localpolicy.study.settings import WHAT, LoopConfig, LoopOptions, PaperConfig, SweepConfig, paper_config
+from localpolicy.study.settings import LoopConfig, LoopOptions, SweepConfig
 
 # What is about the command itself: what it reads, where results go, how it is run.
 FILES = {"out", "json", "markdown", "latex", "data", "rules", "config", "device"}

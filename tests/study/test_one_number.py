@@ -29,13 +29,13 @@ from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import as_judged
 from localpolicy.report.loop import loop_tables, write_loop
-from localpolicy.report.paper_table3 import main_table
+from localpolicy.reproduction.data_sets import DataSet
+from localpolicy.reproduction.recipe import METRICS, Recipe
+from localpolicy.reproduction.table3 import main_table
+from localpolicy.reproduction.tables import label_of, table3
 from localpolicy.study.arms import Study
 from localpolicy.study.loop import loop
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.paper_data import DataSet
-from localpolicy.study.paper_recipe import METRICS, Recipe
-from localpolicy.study.paper_tables import label_of, table3
 from localpolicy.study.settings import loop_config
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12

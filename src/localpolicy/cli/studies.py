@@ -91,9 +91,9 @@ paper = typer.Typer(
 
 
 def _verb(what: str) -> Callable[..., None]:
-    @takes(Fields("localpolicy.study.settings:fields_of", of=what))
+    @takes(Fields("localpolicy.reproduction.settings:fields_of", of=what))
     def verb(out: Out, **settings: Any) -> None:
-        from localpolicy.report.paper import paper as run
+        from localpolicy.reproduction.paper import paper as run
 
         result = run(what, out=out, **settings)
         write_and_print(result.tables)

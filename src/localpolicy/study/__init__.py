@@ -1,1 +1,1 @@
-"""What to measure: sweep, loop, paper, demo, go."""
+"""What to measure: sweep, loop, demo, go."""

@@ -16,16 +16,16 @@ from localpolicy.measure.estimate import Interval
 from localpolicy.measure.number_text import NOTHING, fixed, interval_text
 from localpolicy.measure.significance import STARS
 from localpolicy.report.page import MISSING, can_draw, tables_page, write_picture
-from localpolicy.report.paper_table3 import references_of, state_of, table3_tables
 from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.report.tables import bucket_table
+from localpolicy.reproduction.data_sets import DataSet, data_sets, studies
+from localpolicy.reproduction.recipe import EVENTS, SYMBOLS, TUNED, Recipe
+from localpolicy.reproduction.settings import paper_config
+from localpolicy.reproduction.table3 import references_of, state_of, table3_tables
+from localpolicy.reproduction.tables import BESIDE, DIALLED, FIGURES, PaperTable, dial_figure, table1, table3
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
-from localpolicy.study.paper_data import DataSet, data_sets, studies
-from localpolicy.study.paper_recipe import EVENTS, SYMBOLS, TUNED, Recipe
-from localpolicy.study.paper_tables import BESIDE, DIALLED, FIGURES, PaperTable, dial_figure, table1, table3
-from localpolicy.study.settings import paper_config
 
 LOG = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
     if not can_draw():
         LOG.warning(MISSING)
         return []
-    from localpolicy.report.paper_figures import breakdown_spec, dial_spec
+    from localpolicy.reproduction.figures import breakdown_spec, dial_spec
 
     spec = dial_spec(figure) if figure.over else breakdown_spec(figure)
     return [write_picture(spec, out / f"{name}.{form}") for form in ("svg", "png")]

@@ -10,8 +10,8 @@ import altair as alt
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.significance import Bucket
 from localpolicy.report.charts import CONFIG, DARK, GREY, Datum, bar
-from localpolicy.study.paper_recipe import EVENTS, POLICIES, SYMBOLS, TUNED
-from localpolicy.study.paper_tables import DIALLED, PaperTable
+from localpolicy.reproduction.recipe import EVENTS, POLICIES, SYMBOLS, TUNED
+from localpolicy.reproduction.tables import DIALLED, PaperTable
 
 COLOURS = ("#0072b2", "#d98f00", "#009e73", "#882255")
 PANEL = (320, 240)  # width and height

@@ -23,16 +23,16 @@ from localpolicy.measure.metrics import metric
 from localpolicy.measure.significance import paired
 from localpolicy.measure.truth import true_value
 from localpolicy.report.page import MISSING, tables_page
-from localpolicy.report.paper import breakdown_tables, dial_tables, draw, table1_tables, table2_table
-from localpolicy.report.paper import made as made_and_written
-from localpolicy.report.paper_table3 import choices, findings, main_table, table3_tables
+from localpolicy.reproduction.data_sets import DataSet, data_sets
+from localpolicy.reproduction.paper import breakdown_tables, dial_tables, draw, table1_tables, table2_table
+from localpolicy.reproduction.paper import made as made_and_written
+from localpolicy.reproduction.recipe import BANDIT, METRICS, POLICIES, SELECT, Recipe
+from localpolicy.reproduction.settings import PaperConfig
+from localpolicy.reproduction.table3 import choices, findings, main_table, table3_tables
+from localpolicy.reproduction.tables import best_of, dial_figure, label_of, table1, table3
 from localpolicy.runs.run import Run
 from localpolicy.simulation import StoreConfig, StoreWorld, write_prepared
 from localpolicy.study.arms import Study
-from localpolicy.study.paper_data import DataSet, data_sets
-from localpolicy.study.paper_recipe import BANDIT, METRICS, POLICIES, SELECT, Recipe
-from localpolicy.study.paper_tables import best_of, dial_figure, label_of, table1, table3
-from localpolicy.study.settings import PaperConfig
 from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
@@ -258,14 +258,14 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
     _, _, table = made
     for p, holds in ((0.2, None), (0.01, True)):
         monkeypatch.setattr(
-            "localpolicy.study.paper_tables.paired_family",
+            "localpolicy.reproduction.tables.paired_family",
             lambda values, p=p: dict.fromkeys(
                 values, SimpleNamespace(difference=0.1, low=0.0, high=0.2, sign=int(p < 0.05))
             ),
         )
         assert findings(table)[0].holds is holds
     monkeypatch.setattr(
-        "localpolicy.study.paper_tables.paired_family",
+        "localpolicy.reproduction.tables.paired_family",
         lambda values: dict.fromkeys(values, SimpleNamespace(difference=-0.1, low=-0.2, high=0.0, sign=0)),
     )
     assert findings(table)[0].holds is None
@@ -276,7 +276,7 @@ def test_all_differences_that_the_paper_claims_are_one_family(made, monkeypatch)
     _, _, table = made
     families = []
     monkeypatch.setattr(
-        "localpolicy.study.paper_tables.paired_family", lambda values: families.append(len(values)) or {}
+        "localpolicy.reproduction.tables.paired_family", lambda values: families.append(len(values)) or {}
     )
     findings(table)
     assert len(families) == 1
@@ -310,9 +310,9 @@ def test_the_figures_show_what_was_measured(made, monkeypatch, messages):
         svg, png = draw(figure, folder / "pictures", f"figure-{number}")
         assert svg.read_text().startswith("<svg")
         assert png.read_bytes()[:4] == b"\x89PNG"
-    monkeypatch.setattr("localpolicy.report.paper.can_draw", lambda: False)
+    monkeypatch.setattr("localpolicy.reproduction.paper.can_draw", lambda: False)
     assert draw(shown, folder / "pictures", "none") == []
-    assert messages("localpolicy.report.paper") == [MISSING]
+    assert messages("localpolicy.reproduction.paper") == [MISSING]
 
 
 def test_the_breakdown_is_by_events_per_sequence(made):
@@ -329,7 +329,7 @@ def test_the_breakdown_is_by_events_per_sequence(made):
 
 
 def test_the_breakdowns_picture_says_how_many_and_how_sure(made):
-    from localpolicy.report.paper_figures import breakdown_spec
+    from localpolicy.reproduction.figures import breakdown_spec
 
     _, _, table = made
     shown = breakdown_spec(replace(table, recipe=replace(RECIPE, fast=True)))
@@ -350,13 +350,13 @@ def test_pictures_are_among_what_was_written(made, tmp_path, messages):
     folder, data, _ = made
     studies = [(data, study(data, folder / "out"))]
     made_and_written("figure-beta", replace(RECIPE, seeds=1), studies, tmp_path)
-    (said,) = messages("localpolicy.report.paper")
+    (said,) = messages("localpolicy.reproduction.paper")
     for form in ("json", "md", "tex", "html", "svg", "png"):
         assert (tmp_path / f"figure-beta.{form}").exists() and f"figure-beta.{form}" in said
 
 
 def test_points_of_a_dial_stand_off_the_edges(made):
-    from localpolicy.report.paper_figures import dial_spec
+    from localpolicy.reproduction.figures import dial_spec
 
     folder, data, _ = made
     shown = dial_spec(dial_figure(data, study(data, folder / "out"), replace(RECIPE, seeds=1), "beta"))

@@ -22,10 +22,8 @@ from localpolicy.measure.estimate import Estimate, as_json, finite
 from localpolicy.measure.frontier import Exchange, exchanges
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
-from localpolicy.study.arms import Arm, Study
-from localpolicy.study.measured import Measured, Pooled, best_within
-from localpolicy.study.paper_data import DataSet
-from localpolicy.study.paper_recipe import (
+from localpolicy.reproduction.data_sets import DataSet
+from localpolicy.reproduction.recipe import (
     BANDIT_LABELS,
     CURVES,
     EVENTS,
@@ -39,6 +37,8 @@ from localpolicy.study.paper_recipe import (
     greek,
     published,
 )
+from localpolicy.study.arms import Arm, Study
+from localpolicy.study.measured import Measured, Pooled, best_within
 from localpolicy.study.settings import Point
 
 FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1, and what one must know to read it

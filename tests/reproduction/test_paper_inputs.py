@@ -7,20 +7,20 @@ from small_logs import write_small
 
 from localpolicy.data.readers import READERS
 from localpolicy.errors import ConfigError, DataError
+from localpolicy.reproduction.data_sets import data_sets
+from localpolicy.reproduction.settings import PaperConfig
 from localpolicy.runtime.files import read_json, sealed, write_json
 from localpolicy.simulation import simulate
-from localpolicy.study.paper_data import data_sets
-from localpolicy.study.settings import PaperConfig
 
 
 def test_original_files_are_told_and_prepared_once(tmp_path, messages):
     simulate("retailrocket", tmp_path / "raw", sequences=3_000, items=60)
     (first,) = data_sets(PaperConfig(data=(tmp_path / "raw",)), tmp_path / "out", "table3")
     assert (first.name, first.source, first.original) == ("retailrocket", "retailrocket", False)
-    assert messages("localpolicy.study.paper_data")[0].startswith("preparing retailrocket")
+    assert messages("localpolicy.reproduction.data_sets")[0].startswith("preparing retailrocket")
     (again,) = data_sets(PaperConfig(data=(tmp_path / "raw" / "events.csv",)), tmp_path / "out", "table3")
     assert again.data.digest == first.data.digest
-    assert len(messages("localpolicy.study.paper_data")) == 1
+    assert len(messages("localpolicy.reproduction.data_sets")) == 1
     with (tmp_path / "raw" / "events.csv").open("a") as file:
         file.write("1430622000000,1,view,1,\n")
     with pytest.raises(DataError, match="prepared from other files"):

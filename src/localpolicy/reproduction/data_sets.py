@@ -15,11 +15,11 @@ from localpolicy.data.published_counts import compare
 from localpolicy.data.readers import READERS
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.reproduction.settings import PaperConfig
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import refuse_foreign, remove_abandoned
 from localpolicy.simulation.run import simulate
 from localpolicy.study.arms import Study
-from localpolicy.study.settings import PaperConfig
 
 LOG = logging.getLogger(__name__)
 PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from localpolicy.errors import ConfigError
-from localpolicy.report.paper import paper
+from localpolicy.reproduction.paper import paper
+from localpolicy.reproduction.recipe import BANDIT, OBSERVED, OURS, POLICIES, SELECT, Recipe
+from localpolicy.reproduction.settings import WHAT, PaperConfig
 from localpolicy.runs.config import Config
-from localpolicy.study.paper_recipe import BANDIT, OBSERVED, OURS, POLICIES, SELECT, Recipe
-from localpolicy.study.settings import NO_POINT, WHAT, PaperConfig, Point
+from localpolicy.study.settings import NO_POINT, Point
 
 WEIGHTED = {"cap": 20.0, "baseline": "expected", "td_weight": 1.0, "logging": "head"}
 
@@ -53,8 +54,8 @@ def test_ratings():
 @pytest.mark.parametrize("fast", [False, True])
 def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
     """Figures have one seed, and finer grids than the table."""
-    monkeypatch.setattr("localpolicy.report.paper.studies", lambda config, out, what: [])
-    monkeypatch.setattr("localpolicy.report.paper.made", lambda what, recipe, studies, out: recipe)
+    monkeypatch.setattr("localpolicy.reproduction.paper.studies", lambda config, out, what: [])
+    monkeypatch.setattr("localpolicy.reproduction.paper.made", lambda what, recipe, studies, out: recipe)
     found = {what: paper(what, out=tmp_path, fast=fast) for what in WHAT if what != "table2"}
     seeds = {"table3": 5, "figure-breakdown": 5, "table1": 1, "figure-beta": 1, "figure-lambda": 1}
     assert {what: recipe.seeds for what, recipe in found.items()} == (dict.fromkeys(found, 1) if fast else seeds)

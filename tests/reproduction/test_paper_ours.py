@@ -10,13 +10,14 @@ from shop_logs import from_markdown, measured, write_shop
 
 from localpolicy.measure.significance import paired
 from localpolicy.report.page import tables_page
-from localpolicy.report.paper_table3 import claims, findings, main_table, our_gains, slopes_of, table3_tables
+from localpolicy.reproduction.data_sets import DataSet
+from localpolicy.reproduction.recipe import LABELS, METRICS, OURS, POLICIES, Recipe
+from localpolicy.reproduction.settings import PaperConfig
+from localpolicy.reproduction.table3 import claims, findings, main_table, our_gains, slopes_of, table3_tables
+from localpolicy.reproduction.tables import label_of, table3
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Study
-from localpolicy.study.paper_data import DataSet
-from localpolicy.study.paper_recipe import LABELS, METRICS, OURS, POLICIES, Recipe
-from localpolicy.study.paper_tables import label_of, table3
-from localpolicy.study.settings import PaperConfig, Point
+from localpolicy.study.settings import Point
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(

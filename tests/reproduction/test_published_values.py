@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localpolicy.study.paper_recipe import METRICS, published
+from localpolicy.reproduction.recipe import METRICS, published
 
 PAPER = Path(os.environ.get("LOCALPOLICY_PAPER", Path(__file__).parents[3] / "shared" / "paper"))
 ROWS = {

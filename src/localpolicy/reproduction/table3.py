@@ -13,9 +13,9 @@ from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.report.contents import Claim
 from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.report.tables import FRONTIER, exchange_table
+from localpolicy.reproduction.recipe import CURVES, EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
+from localpolicy.reproduction.tables import DIALLED, PaperTable, label_of
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
-from localpolicy.study.paper_recipe import CURVES, EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
-from localpolicy.study.paper_tables import DIALLED, PaperTable, label_of
 from localpolicy.study.settings import NO_POINT
 
 SEEN = DIALLED[:2]  # nDCG@20 of purchases and of clicks

@@ -10,12 +10,12 @@ from shop_logs import from_markdown, write_shop
 
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.significance import paired
-from localpolicy.report.paper_table3 import choices, findings, frontier, main_table, table3_tables
+from localpolicy.reproduction.data_sets import DataSet
+from localpolicy.reproduction.recipe import CURVES, Recipe
+from localpolicy.reproduction.table3 import choices, findings, frontier, main_table, table3_tables
+from localpolicy.reproduction.tables import even_point, label_of, table3
 from localpolicy.study.arms import Study
 from localpolicy.study.measured import Pooled
-from localpolicy.study.paper_data import DataSet
-from localpolicy.study.paper_recipe import CURVES, Recipe
-from localpolicy.study.paper_tables import even_point, label_of, table3
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01", "train.patience=null")
 RECIPE = Recipe(

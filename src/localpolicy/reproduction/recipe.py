@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, nearest
+from localpolicy.reproduction.data_sets import DataSet
+from localpolicy.reproduction.settings import PaperConfig
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.study.arms import Arm
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.paper_data import DataSet
-from localpolicy.study.settings import NO_POINT, Axis, PaperConfig, Point, grid
+from localpolicy.study.settings import NO_POINT, Axis, Point, grid
 
 EVENTS = ("purchase", "click")
 METRICS = tuple(f"{event}.{name}@{k}" for event in EVENTS for name in ("HR", "nDCG") for k in (5, 10, 20))
