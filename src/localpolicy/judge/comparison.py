@@ -13,23 +13,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
-from scipy.special import ndtri
 
 from localpolicy.data.store import Prepared
 from localpolicy.judge.checks.gains import too_few
 from localpolicy.judge.checks.value import Valued, value_tests, valued
 from localpolicy.judge.claims import Claim
+from localpolicy.judge.feature_gains import FeatureGain, feature_gains
 from localpolicy.judge.harness import Pair
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.candidates import Candidate, family_of
+from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, sequences_of
 from localpolicy.measure.estimators import by_name
-from localpolicy.measure.evaluation import Evaluation, deciding_figure
+from localpolicy.measure.evaluation import Evaluation, deciding_figure, rank_correlations
 from localpolicy.measure.frontier import Exchange, exchanged
 from localpolicy.measure.metrics import AT_K, Question
 from localpolicy.measure.significance import (
@@ -38,27 +37,17 @@ from localpolicy.measure.significance import (
     Paired,
     Values,
     breakdown,
-    holm_steps,
     paired_bootstrap,
     paired_family,
 )
 from localpolicy.measure.summary import AGREEMENT, COMPARED, LIKED
+from localpolicy.measure.truth import true_gains
 from localpolicy.model.baselines import BASELINES
 from localpolicy.results import Result
 
 NAMED = 3  # policies in a summary
 TRUE_GAIN = "true gain"
 BY_COLUMNS = Question("metric", "the columns name the figure")
-
-
-class FeatureGain(NamedTuple):
-    """What item features bring: a run that reads them against one of the same recipe that reads none."""
-
-    policy: str
-    against: str
-    features: list[str]
-    shuffled: bool  # dealt out anew among the items: a control, that should bring nothing
-    tests: dict[str, Paired]  # of the column that ranks and of the likelihood; all such tests are one family
 
 
 @dataclass(frozen=True, repr=False)
@@ -289,48 +278,14 @@ class Comparison(Result):
 
     @cached_property
     def true_gains(self) -> dict[str, Paired]:
-        """By policy: its true gain over the logging policy, where a simulated world knows it; by Holm's steps too."""
+        """By policy: its true gain over the logging policy, if a simulated world knows it."""
         known = {each.name: each.truth for each in self.evaluations if each.truth is not None}
-        clear = {name: abs(truth.gain) / (truth.gain_se or 1e-300) for name, truth in known.items()}
-
-        def around(name: str, confidence: float) -> tuple[float, float]:
-            reach = float(ndtri((1 + confidence) / 2)) * known[name].gain_se
-            return known[name].gain - reach, known[name].gain + reach
-
-        bounds, none = holm_steps(clear, around, self.rules.confidence), math.nan
-        return {
-            name: Paired(truth.gain, truth.gain_se, *bounds[name], none, none, 0, none) for name, truth in known.items()
-        }
+        return true_gains(known, self.rules.confidence)
 
     @cached_property
     def feature_gains(self) -> list[FeatureGain]:
-        """Each run with item features, given or shuffled, against one without: of its seed, where there is one."""
-        runs = {
-            each.name: each.run.config for each in self.candidates if each.run and each.run.started and not each.beta
-        }
-        recipe = {name: family_of(config, whatever_features=True) for name, config in runs.items()}
-        bare = [name for name, config in runs.items() if not config.model.features]
-        rivals: dict[str, str] = {}
-        for name, config in runs.items():
-            alike = [other for other in bare if recipe[other] == recipe[name]]
-            if config.model.features and alike:
-                rivals[name] = min(alike, key=lambda other: runs[other].train.seed != config.train.seed)
-        figures = (self.ranked, "logp")
-        tests = paired_family(
-            {
-                (name, figure): (self[name].values(figure)[0], *self[other].values(figure))
-                for name, other in rivals.items()
-                for figure in figures
-            }
-        )
-        return [
-            FeatureGain(
-                name, other, list(model.features), model.shuffle_features is not None,
-                {figure: tests[name, figure] for figure in figures},
-            )
-            for name, other in rivals.items()
-            for model in [runs[name].model]
-        ]  # fmt: skip
+        """What item features bring: each run that reads them against one that reads none."""
+        return feature_gains(self.candidates, self.evaluations, (self.ranked, "logp"))
 
     @property
     def floor(self) -> Estimate | None:
@@ -362,17 +317,9 @@ class Comparison(Result):
     @cached_property
     def predicts_truth(self) -> dict[str, float]:
         """Spearman's correlation over policies of each figure with the true J: would it have picked the best?"""
-        value, count = self.evaluations[0].off_policy, len(self.evaluations)
-        names = ("true J", *self.columns, "AR@1", "logp", *([] if value is None else value.estimates))
-        rows = {name: [row for each in self.evaluations if (row := each.row(name)) is not None] for name in names}
-        figures = {name: [row.mean for row in found] for name, found in rows.items() if len(found) == count >= 3}
-        truth = figures.pop("true J", [])
-        if not truth or np.ptp(truth) == 0:
-            return {}
-        from scipy import stats  # half a second, for worlds whose truth is known alone
-
-        differing = {name: values for name, values in figures.items() if np.ptp(values) > 0}
-        return {name: float(stats.spearmanr(values, truth).statistic) for name, values in differing.items()}
+        value = self.evaluations[0].off_policy
+        figures = (*self.columns, "AR@1", "logp", *([] if value is None else value.estimates))
+        return rank_correlations(self.evaluations, figures)
 
     def summary(self) -> str:
         """The policies in the order of the figure that decides."""

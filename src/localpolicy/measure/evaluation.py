@@ -257,3 +257,16 @@ def deciding_figure(evaluation: Evaluation, columns: Sequence[str] = (), *, weig
         ranked = [column for column in filled if column.rpartition(".")[2].startswith("nDCG")]
         return (ranked or filled or list(columns))[0]
     return figure
+
+
+def rank_correlations(evaluations: Sequence[Evaluation], metrics: Sequence[str]) -> dict[str, float]:
+    """Spearman's ρ over policies of each metric with the true J; empty for fewer than three policies, or equal ones."""
+    rows = {name: [row for each in evaluations if (row := each.row(name))] for name in ("true J", *metrics)}
+    means = {name: [row.mean for row in found] for name, found in rows.items() if len(found) == len(evaluations) >= 3}
+    truth = means.pop("true J", [])
+    if not truth or np.ptp(truth) == 0:
+        return {}
+    from scipy import stats  # half a second to import, for worlds whose truth is known alone
+
+    differing = {name: values for name, values in means.items() if np.ptp(values) > 0}
+    return {name: float(stats.spearmanr(values, truth).statistic) for name, values in differing.items()}

@@ -12,6 +12,7 @@ between.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import torch
+from scipy.special import ndtri
 
 from localpolicy.catalogue.blocks import blocks_of
 from localpolicy.catalogue.statistics import catalogue_statistics
@@ -28,6 +30,7 @@ from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import DataError
 from localpolicy.logits import DenseLogits
 from localpolicy.measure.estimate import mean_estimate, standard_error
+from localpolicy.measure.significance import Paired, holm_steps
 from localpolicy.measure.summary import coverage
 from localpolicy.model.catalogue_mapping import context_length, device_of
 from localpolicy.model.deployable import Deployable
@@ -59,6 +62,20 @@ def true_value(
     mine, logged = (world.visit_rewards(each, episodes, steps, seed) for each in (PolicyAgent(policy, world), None))
     value, gain = _mean(mine), _mean(mine - logged)
     return Truth(value["mean"], value["se"], float(logged.mean()), gain["mean"], gain["se"], world.optimum())
+
+
+def true_gains(truths: Mapping[str, Truth], confidence: float) -> dict[str, Paired]:
+    """By policy: J(π) - J(μ) with its normal interval, by Holm's steps over the policies."""
+    clear = {name: abs(truth.gain) / (truth.gain_se or 1e-300) for name, truth in truths.items()}
+
+    def around(name: str, confidence: float) -> tuple[float, float]:
+        reach = float(ndtri((1 + confidence) / 2)) * truths[name].gain_se
+        return truths[name].gain - reach, truths[name].gain + reach
+
+    bounds, none = holm_steps(clear, around, confidence), math.nan
+    return {
+        name: Paired(truth.gain, truth.gain_se, *bounds[name], none, none, 0, none) for name, truth in truths.items()
+    }
 
 
 def _mean(values: np.ndarray) -> dict[str, float]:
