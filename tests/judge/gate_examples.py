@@ -17,7 +17,7 @@ from localpolicy.runs.config import Config
 
 
 def made(name: str, rank: np.ndarray, **columns: object) -> Evaluation:
-    """An evaluation of these ranks; one position per sequence unless told otherwise."""
+    """An evaluation of these ranks; one position per sequence by default."""
     found = scores(rank=np.asarray(rank, float), **columns)
     return Evaluation(
         name=name, figures={**ranking(found, ["nDCG@20"]), "coverage@20": 0.5}, divergence=None,

@@ -1,4 +1,4 @@
-"""Views and purchases without propensities: what answers are worth, and how many there would be."""
+"""Views and purchases without propensities: the reward per answer, and how many there would be."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def test_the_reward_per_answer_by_hand():
     assert "effective sample" in answers(policy("far", far, reward), mu, OVERLAP).refusal
 
 
-def test_worth_and_number_of_answers_decide_together():
-    """By hand, answers of `dearer` are worth 0.6 instead of 0.4: 50 % more. The nDCG of `old` is 0.5."""
+def test_reward_and_number_of_answers_decide_together():
+    """By hand, answers of `dearer` earn 0.6 instead of 0.4: 50 % more. The nDCG of `old` is 0.5."""
     reward, mu, dearer, cheaper = log()
     old = policy("old", mu, reward)
 
@@ -131,7 +131,7 @@ def test_worth_and_number_of_answers_decide_together():
 
 
 def answer_before(test: Paired, both: Paired, worth: str) -> str:
-    """What one check of both figures said."""
+    """Answer of one check of both figures."""
     if (worth == "yes" and both.low <= 0) or (worth == "no" and test.high < 0 <= both.high):
         return "cannot tell"
     return {"yes": "test online", "no": "do not deploy"}.get(worth, worth)
@@ -158,7 +158,7 @@ def test_two_checks_give_the_answer_that_one_gave(seed):
 
 
 def test_what_decided_is_the_check_that_made_the_answer():
-    """Before: "reward per answer", which said yes, where both together could not tell, or where lists collapsed."""
+    """Before: "reward per answer", which was yes, where both together could not tell, or where lists collapsed."""
 
     def decided(*checks: Claim) -> tuple[str, str]:
         found = Gate(list(checks), SimpleNamespace(name="new"), SimpleNamespace(name="old"), RULES, "buy.nDCG@20")
@@ -184,7 +184,7 @@ def test_what_nobody_answered_has_no_rank():
     assert choices_of("π", shown).ranks.mean() == pytest.approx((0.2 + 0.4) / 2)
 
 
-def test_what_came_of_an_item_counts_for_the_first_meeting():
+def test_what_an_item_earned_counts_for_the_first_meeting():
     """Person 0 views a, views b, buys a, buys b; person 1 views a, views it again and buys it, and buys b of before."""
     people = measured(
         events=["view", "buy"], event=[0, 0, 1, 1, 0, 0, 1, 1], ndcg=[0.1, 0.2, 0.9, 0.9, 0.3, 0.9, 0.9, 0.9],
@@ -235,7 +235,7 @@ def test_a_baseline_blocks_by_both_figures_alone():
     assert (found.n, found.unit, beside.unit) == (400, "answers", "answers")
 
 
-def test_where_nobody_meets_anything_new_nothing_is_told():
+def test_where_nobody_meets_anything_new_there_is_no_figure():
     """Regulars who buy what they always buy: no row is a first meeting."""
     none = policy("π", np.empty(0), np.empty(0))
     found = judged(none, np.empty(0))
@@ -244,7 +244,7 @@ def test_where_nobody_meets_anything_new_nothing_is_told():
 
 
 class Again:
-    """Shows the last item again with chance `share`, each of the others alike."""
+    """Shows the last item again with chance `share`, each of the others equally."""
 
     def __init__(self, share: float, items: int) -> None:
         self.share, self.items = share, items
@@ -279,7 +279,7 @@ def test_to_show_again_what_was_just_viewed_is_no_gain(tmp_path):
     assert gain(unseen=True) == pytest.approx(0, abs=1e-6)
 
 
-def test_where_all_answers_earned_the_same_nothing_is_told():
+def test_where_all_answers_earned_the_same_there_is_no_figure():
     """Before: "do not deploy", by a gain of -0.0000 that was rounding alone."""
     few = np.full(200, 0.2)
     mine, old = (judged(policy(name, np.full(200, logp), few), np.full(200, -2.0)) for name, logp in

@@ -1,4 +1,4 @@
-"""A claim: what came of it in a word, as a fact, in doubt, and for machines."""
+"""A claim: its outcome in a word, as information, as inconclusive, and as JSON."""
 
 from __future__ import annotations
 

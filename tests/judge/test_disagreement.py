@@ -92,7 +92,7 @@ def test_how_strong_a_hidden_cause_must_be_decides_nothing(strength):
     assert ("1.31" in gate.ground_text) == (strength == 1.31)
 
 
-def test_a_simple_baseline_is_served_on_randomised_ground_alone():
+def test_a_simple_baseline_is_served_only_if_the_log_was_randomised():
     lost = check("baselines", "no", "", instead="popularity", plain="popularity does better")
     for kind in KINDS:
         gate = Gate([check("gain", "yes", ""), lost], SimpleNamespace(name="new"), None, RULES, kind=kind)

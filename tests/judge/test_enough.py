@@ -24,7 +24,7 @@ from localpolicy.training.selection import events_left_out, rule
 
 
 def test_the_least_number_of_sequences_is_a_power_calculation():
-    """By simulation: with so many a difference of 0.2 standard deviations is found four times in five."""
+    """By simulation: with that many a difference of 0.2 standard deviations is found four times in five."""
     assert sample_needed() == ENOUGH == math.ceil(((1.959964 + 0.841621) / 0.2) ** 2)
     assert LEAST == math.ceil(((1.959964 + 0.841621) / 0.5) ** 2) == 32
     draws = np.random.default_rng(0).normal(0.2, 1.0, (4000, ENOUGH))
@@ -48,8 +48,8 @@ def test_a_stricter_gate_asks_for_more_rows():
 
 
 @pytest.mark.parametrize("shift", [0.13, 0.4])
-def test_the_interval_beside_none_loses_holds_0(shift):
-    """Of several comparisons one falls by chance: the interval that is shown is one of so many, as the verdict is."""
+def test_the_interval_of_a_loss_that_is_none_holds_0(shift):
+    """Of several comparisons one falls by chance: the interval that is shown is one of several, as the verdict is."""
     rng = np.random.default_rng(3)
     clusters = np.arange(300)
     values = {f"segment {n}": (rng.normal(0, 1, 300), np.zeros(300), clusters) for n in range(40)}
@@ -62,7 +62,7 @@ def test_the_interval_beside_none_loses_holds_0(shift):
 
 
 def test_no_more_is_asked_for_than_there_is(monkeypatch):
-    """Where as many positions as there are should have told, no number is named."""
+    """Where as many positions as there are should have sufficed, no number is named."""
     rank = np.concatenate([np.full(200, 3.0), np.full(200, 5.0)])
     new, old = made("new", rank[::-1].copy()), made("old", rank)
     monkeypatch.setattr(gains, "more_needed", lambda test, gain, confidence: test.n - 1)
@@ -109,7 +109,7 @@ def test_what_would_tell_is_beyond_what_is_asked_and_what_is_unknown(monkeypatch
     ],
 )  # fmt: skip
 def test_a_gain_has_a_word_for_each_side_of_what_is_worth_having(low, high, said):
-    """Of 0.5 a tenth is worth having; where sequences are too few nothing is told, however clear it looks."""
+    """Of 0.5 a tenth is worth having; where sequences are too few there is no answer, however clear it looks."""
     test = Paired((low + high) / 2, 0.03, low, high, p=0.5, plain_p=0.5, n=100, holm_p=0.5)
     asked = partial(gains.gain_claim, "value", test, 0.5, "why", value.HIGHER, GateRules(smallest_gain=0.1))
     assert asked().plain == f"its estimated reward is {said}" and asked().outcome == ("yes" if low == 0.1 else "no")
@@ -131,7 +131,7 @@ def test_a_zero_of_seven_is_no_certainty():
 
 
 def few_purchases(folder, purchases: int) -> Prepared:
-    """400 clicks, and so many purchases, in validation and in test."""
+    """400 clicks, and `purchases`, in validation and in test."""
     rng = np.random.default_rng(0)
     rewards = {"click": 0.2, "purchase": 1.0}
     with writing(folder, kind="interactions", events=["click", "purchase"], rewards=rewards) as store:

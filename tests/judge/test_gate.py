@@ -182,7 +182,7 @@ def test_a_baseline_that_does_better_is_what_should_be_deployed():
     assert few.outcome == "cannot tell" and few.needed == LEAST and "2 sequences are too few" in few.because
 
 
-def test_two_that_rank_everything_alike_have_no_interval():
+def test_two_that_rank_everything_equally_have_no_interval():
     """Before: "gain +0.0000, 95% interval -0.1645 to +0.1645", of two that are the same."""
     ranks = np.arange(1.0, 41.0)
     found = gain_check(made("new", ranks), made("old", ranks), "all.nDCG@20", GateRules())
@@ -249,7 +249,7 @@ def test_the_verb_gives_three_exit_codes(place, tmp_path):
     assert code(f"{{{lenient}, min_sequences: 100000}}") == 4
 
 
-def test_positions_before_the_window_are_said_and_other_windows_refused_with_a_remedy(place, tmp_path):
+def test_positions_before_the_window_are_noted_and_other_windows_refused_with_a_remedy(place, tmp_path):
     data, short = Prepared(place / "data"), {"data": {"length": 2}}
     for seed in (0, 1):
         config = Config.parse(small_config(seed=seed, epochs=1).model_dump() | short)

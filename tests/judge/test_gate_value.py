@@ -1,4 +1,4 @@
-"""The gate by value: of policies and baselines alike, where the log has propensities."""
+"""The gate by value: of policies and of baselines, if the log has propensities."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_baselines_are_judged_by_reward_where_the_log_has_propensities():
     assert baselines_by_value(policies["high"], None, [], rules).outcome == "not asked"
 
 
-def test_whom_a_policy_is_judged_against():
+def test_a_policy_is_judged_against_what_is_deployed_and_then_estimates():
     """One rule for the commands of `go` and of a comparison's page."""
     value, rewards = Question("value", ""), Question("rewards", "")
     assert opponents(value, [], ["mle-1", "mle-2"]) == ["log", "mle-1", "mle-2"]
@@ -72,7 +72,7 @@ def test_whom_a_policy_is_judged_against():
     assert opponents(rewards, [], ["mle-1", "mle-2"]) == ["mle-1", "mle-2"], "the first stands for what wrote the log"
 
 
-def test_a_value_is_refused_alike_by_all_who_ask():
+def test_a_value_is_refused_by_all_who_ask_or_by_none():
     """Before: an effective sample of 3 % was an estimate on the page, and none in the gate."""
     rng = np.random.default_rng(0)
     reward, weight = (rng.random(20_000) < 0.3).astype(float), np.where(rng.random(20_000) < 0.03, 1 / 0.03, 1e-9)
@@ -132,7 +132,7 @@ def test_a_deployed_policy_far_from_the_log_is_not_the_log():
 
 
 def test_who_learnt_from_what_people_did_is_judged_by_the_log_it_wrote(small):
-    """It is not measured on what was shown; the way out is said."""
+    """It is not measured on what was shown; the way out is named."""
     policy = SimpleNamespace(origin=SimpleNamespace(kind="interactions"))
     with on_command_line(), pytest.raises(RunError, match=r"RUN wrote this log as it served.*--against log\.$"):
         _elsewhere(SimpleNamespace(name="RUN", policy=policy), None, small, "test")
@@ -211,7 +211,7 @@ def test_the_policy_that_wrote_an_impression_log_is_judged_by_value(small, tmp_p
     json.dumps(found.to_dict(), allow_nan=False)
 
 
-def test_a_value_that_made_the_answer_is_said_in_its_own_unit():
+def test_a_value_that_made_the_answer_has_its_own_unit():
     """Where the rules name a metric, the gain counts positions, and the value that speaks against it counts lists."""
     gain = check("gain", "yes", "", plain="it ranks higher")
     lower = check("value", "no", "", plain="its estimated reward is lower", unit="lists")

@@ -1,4 +1,4 @@
-"""What takes the ground away from every other check."""
+"""Preconditions: checks without which no other check decides."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_training_that_was_cut_short_gives_no_verdict_on_what_it_could_do(monkey
     monkeypatch.setattr(judging, "order_check", lambda data: None)
     monkeypatch.setattr(judging, "out_of_time", lambda case: cut)
     for kind, outcomes in (("liking", ["cannot tell", "not asked"]), ("value", ["no"]), ("nothing", ["no"])):
-        found = judging._with_ground([gain], SimpleNamespace(data=None), kind)
+        found = judging._apply_preconditions([gain], SimpleNamespace(data=None), kind)
         assert [each.outcome for each in found] == outcomes, kind
     verdict = Gate([cut, gain.as_fact("")], SimpleNamespace(name="new", divergence=None), None, RULES)
     assert "the time was over" in verdict.sentence and gate_headline(verdict).next_step.startswith("Train for longer")

@@ -25,7 +25,7 @@ from localpolicy.runtime.files import sealed
 from localpolicy.training.train import train
 
 
-def test_a_run_keeps_its_likeliest_weights_whatever_selects(place):
+def test_a_run_keeps_its_weights_of_the_best_likelihood_whatever_selects(place):
     run = Run(place / "chosen")
     best = max(run.metrics(), key=lambda line: line["validation"]["logp"])
     assert run.manifest["likeliest"]["epoch"] == best["epoch"] and run.manifest["likeliest"]["step"] == best["step"]
@@ -39,7 +39,7 @@ def test_a_run_keeps_its_likeliest_weights_whatever_selects(place):
 
 
 def broken_apart(place, tmp_path):
-    """A run whose selected weights are good and whose likeliest are those of an untrained network."""
+    """A run with good selected weights, and with those of an untrained network as the most likely ones."""
     copy = tmp_path / "chosen"
     shutil.copytree(place / "chosen", copy)
     train(Prepared(place / "data"), out=tmp_path / "poor", config=small_config(seed=2, epochs=1, learning_rate=1e-5))
@@ -76,7 +76,7 @@ def test_a_gain_that_selection_made_is_no_gain(place, tmp_path):
     assert "chosen" not in refusing.gains and any("train both with one rule" in note for note in refusing.notes)
 
 
-def test_runs_kept_alike_are_compared_as_they_were_kept(place):
+def test_runs_kept_by_one_metric_are_compared_as_they_were_kept(place):
     found = gate(place / "mle1", against=[place / "mle0"], rules=GateRules(baselines=False))
     gain = next(check for check in found.checks if check.figure == "gain")
     assert "was chosen by" not in gain.because and not found.deploy

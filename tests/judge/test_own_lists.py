@@ -89,7 +89,7 @@ def test_ones_own_lists_are_whose_they_say_and_all_are_measured_on_the_same_peop
         compare([place / "mle0", 7], data=data)
 
 
-def test_lists_are_judged_on_the_windows_of_the_trained_run_beside_them(place, tmp_path):
+def test_lists_are_judged_on_the_windows_of_the_trained_run_with_them(place, tmp_path):
     """Before, the gate took the default window where the candidate was a file, and compare that of the run."""
     data = Prepared(place / "data")
     config = small_config().with_changes(["data.length=2", "train.min_history=2"])
@@ -102,7 +102,7 @@ def test_lists_are_judged_on_the_windows_of_the_trained_run_beside_them(place, t
     np.testing.assert_array_equal(judged.evaluation.scores.rank, compared.scores.rank)
 
 
-def test_lists_whose_owners_are_not_said_are_refused_and_a_rank_beats_a_score(place, tmp_path):
+def test_lists_whose_owners_are_unknown_are_refused_and_a_rank_beats_a_score(place, tmp_path):
     data = Prepared(place / "data")
     rows = [{"who": 1, "item_id": 100}, {"who": 2, "item_id": 100}]
     pa.csv.write_csv(pa.Table.from_pylist(rows), tmp_path / "lists.csv")

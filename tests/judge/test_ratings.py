@@ -34,7 +34,7 @@ def test_liking_by_hand():
 
 
 def ratings(folder) -> tuple[Prepared, np.ndarray]:
-    """People take popular films first and like other ones; the true worth of each film."""
+    """People take popular films first and like other ones; the true liking of each film."""
     rng = np.random.default_rng(0)
     popular, worth = rng.standard_normal(FILMS), rng.permutation(np.linspace(0.0, 1.0, FILMS))
     events = ["1", "2", "3", "4", "5"]

@@ -27,7 +27,7 @@ def drawn(rng, visits):
 
 
 def judged(policy, *, visits=1500, seed=0):
-    """The gate's claims on a policy of these probabilities, alike in every context."""
+    """The gate's claims on a policy of these probabilities, the same in every context."""
     rng = np.random.default_rng(seed)
     item, reward = drawn(rng, 4 * visits)
     known = Visits.of(np.repeat(np.arange(4 * visits), STEPS), item, reward)
@@ -67,7 +67,7 @@ def test_a_gain_of_whole_visits_is_one_even_where_the_next_reward_falls():
 
 
 def test_items_in_a_row_tell_a_gain_that_the_next_reward_hides():
-    """Before: of policies that earn a fifth more, half were told "cannot tell", since their next reward falls."""
+    """Before: of policies that earn a fifth more, half were answered "cannot tell", since their next reward falls."""
     far = np.array([0.1, 0.8, 0.1])
     found, (decides, value) = judged(far, visits=300)
     assert earned(far) > 1.2 * earned(MU) and value.value < 0

@@ -39,7 +39,7 @@ def hits(count: int, of: int) -> list[float]:
 
 
 def sure_of(wins: int, losses: int, of: int) -> float:
-    """Two-sided p of a mean of so many +1, so many -1 and zeros for the rest."""
+    """Two-sided p of a mean of `wins` +1, `losses` -1 and zeros for the rest."""
     gaps = [1.0] * wins + [-1.0] * losses + [0.0] * (of - wins - losses)
     return float(stats.ttest_1samp(gaps, 0.0).pvalue)
 
@@ -84,7 +84,7 @@ def value(wins: int, losses: int, *, confidence: float = 0.95, decides: bool = T
     ("wins", "losses", "outcome"),
     [(6, 0, "yes"), (3, 1, "cannot tell"), (2, 2, "cannot tell"), (1, 3, "cannot tell"), (0, 6, "no")],
 )
-def test_a_value_that_could_be_lower_by_chance_cannot_be_told(wins, losses, outcome):
+def test_a_value_that_could_be_lower_by_chance_is_inconclusive(wins, losses, outcome):
     """The log earned nothing here, so that the margin, a share of it, is 0 too."""
     assert value(wins, losses) == outcome
     assert value(wins, losses, decides=False) == outcome
@@ -97,7 +97,7 @@ def test_how_sure_a_loss_of_value_must_be_is_the_rules_to_say():
 
 
 def segment(lost: int) -> Claim:
-    """The check where so many of 10 positions are lost: one history, one item, all new, so the same 3 times."""
+    """The check where `lost` of 10 positions are lost: one history, one item, all new, so the same 3 times."""
     new, old = (measured(rank=hits(count, 10), history=np.zeros(10)) for count in (0, lost))
     return segment_check(new, old, "all.HR@1", GateRules(min_segment=10))
 
@@ -110,7 +110,7 @@ def test_a_loss_that_one_of_three_segments_would_show_by_chance_is_let_pass():
 
 
 def two_columns(name: str, clicks: int, purchases: int) -> Evaluation:
-    """Hits at so many of 10 clicks and of 10 purchases."""
+    """Hits at `clicks` of 10 clicks and at `purchases` of 10 purchases."""
     return measured(name, rank=hits(clicks, 10) + hits(purchases, 10), event=[1] * 10 + [2] * 10)
 
 

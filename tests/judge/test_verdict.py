@@ -410,7 +410,7 @@ def test_a_segment_that_loses_significantly_says_no(runs):
     assert segment_check(worse, found.deployed, "all.nDCG@20", generous).holds is True
 
 
-def test_without_overlap_the_value_cannot_be_told(runs):
+def test_without_overlap_the_value_is_refused(runs):
     found = gate(
         runs["impressions.lpi_rl2"], against=[runs["impressions.mle0"]], rules=GateRules(overlap={"min_effective": 1.0})
     )
@@ -425,7 +425,7 @@ def test_without_overlap_the_value_cannot_be_told(runs):
     }
 
 
-def test_the_verbs(runs, tmp_path):
+def test_the_verbs_print_and_write_what_the_functions_return(runs, tmp_path):
     new, deployed = runs["interactions.lpi_rl2"], runs["interactions.mle0"]
     result = lpi("evaluate", new, "--against", deployed, "--json", tmp_path / "e.json", "--out", tmp_path / "e")
     assert result.exit_code == 0 and "nDCG@20" in result.stdout

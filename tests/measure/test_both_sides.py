@@ -16,7 +16,7 @@ from localpolicy.measure.value import ValueBound, value_bounds
 
 
 def refused(weight: np.ndarray, rewarded: int = 50, **rules: float) -> bool:
-    """By the rules as they are but for those given; so many decisions earn 1."""
+    """By the rules as they are but for those given; `rewarded` decisions earn 1."""
     reward = (np.arange(len(weight)) < rewarded).astype(float)
     return overlap(Decisions(weight, reward, np.arange(len(weight))), OverlapRules(**rules)).refusal is not None
 
@@ -71,8 +71,8 @@ def test_weights_are_clipped_at_30():
         assert bounds.high == high, "what was clipped may be above"
 
 
-def test_30_rewarded_decisions_count_as_much_as_rewards_dealt_at_random():
-    """Half of what the dealt-out variance (1.25) is above the one seen (0.25), all of it symmetric."""
+def test_30_rewarded_decisions_count_as_much_as_rewards_permuted_at_random():
+    """Half of what the variance of permuted rewards (1.25) is above the one seen (0.25), all of it symmetric."""
     leverage, reward = np.tile([1.0, 3.0], 30), np.tile([1.0, 0.0], 30)
     values = np.tile([0.5, 0.5, -0.5, -0.5], 15)
     found = skewed(Contributions(values, np.arange(60), leverage, reward))

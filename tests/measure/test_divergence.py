@@ -1,4 +1,4 @@
-"""A divergence is reported against named references, beside the floor between them."""
+"""A divergence is reported against named references, next to the floor between them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_references_trained_in_other_ways_make_no_floor_either():
     assert found is not None and found.floor_js is None
 
 
-def test_no_reference_no_divergence():
+def test_without_a_reference_there_is_no_divergence():
     assert divergence(scores(sequence=[0]), []) is None
 
 

@@ -23,7 +23,7 @@ def test_plain_error_is_the_textbooks():
     assert found.se == pytest.approx(found.plain_se)
 
 
-def test_clustered_error_by_definition():
+def test_the_clustered_error_follows_its_definition():
     rng = np.random.default_rng(1)
     clusters = rng.integers(0, 12, 80)
     values = rng.normal(size=80) + clusters
@@ -108,7 +108,7 @@ def test_bootstrap_of_many_sequences_is_pooled_and_still_right():
     assert low < values.mean() < high
 
 
-def test_holm_by_definition():
+def test_holms_steps_follow_their_definition():
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
     found = holm([0.01, float("nan"), 0.02])
@@ -136,7 +136,7 @@ def test_an_interval_excludes_zero_exactly_where_its_corrected_p_is_small():
 
 
 @pytest.mark.parametrize(("shift", "sequences"), [(0.1, 20), (0.1, 200), (0.5, 10), (1.0, 5), (0.0, 9)])
-def test_where_all_differences_are_alike_p_agrees_with_the_interval(shift, sequences):
+def test_where_all_differences_are_equal_p_agrees_with_the_interval(shift, sequences):
     found = paired(np.full(sequences, shift), np.zeros(sequences), np.arange(sequences))
     assert found.se == 0 and bool(found.sign) == (found.p < 0.05)
     if 0 < shift < 1:

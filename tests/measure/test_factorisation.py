@@ -117,7 +117,7 @@ def test_a_planted_structure_is_found_again():
     assert np.sqrt((error**2).mean()) < 0.15 * truth.std()
 
 
-def test_concordance():
+def test_concordance_counts_pairs_in_the_right_order():
     test = Ratings(np.array([0, 0, 1, 1, 1]), np.arange(5), np.array([1.0, 5.0, 2.0, 2.0, 4.0]), 2, 5)
     assert concordance(test, np.array([0.1, 0.9, 5.0, 0.0, 0.3])) == 1.0
     assert concordance(test, np.array([0.9, 0.1, 5.0, 0.0, 0.3])) == 0.5

@@ -1,4 +1,4 @@
-"""What policies gain in one figure and lose in another: paired with a base, one family of tests, and who beats whom."""
+"""Gains in one figure and losses in another: paired with a base, one family of tests, and which policy beats which."""
 
 from __future__ import annotations
 

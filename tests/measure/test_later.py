@@ -44,7 +44,7 @@ def test_persons_that_differ_and_are_shown_other_items_are_no_later_effect():
     assert guessed > 190
 
 
-def test_nothing_is_told_of_few_visits_single_decisions_or_unknown_propensities():
+def test_there_is_no_answer_for_few_visits_single_decisions_or_unknown_propensities():
     visits, propensity = personal(np.random.default_rng(0), 3000, leads=0.3)
     few = visits.sequence < FEWEST_VISITS - 1
     assert later_effect(visits.at(few), propensity[few], n_items=ITEMS) == Later(0.0, np.inf, int(few.sum()))

@@ -167,14 +167,14 @@ def test_a_policy_whose_lists_earn_less_is_not_deployed():
     assert "yes" not in answers
 
 
-def test_a_gain_of_the_first_place_is_no_gain_where_the_list_cannot_be_told():
+def test_a_gain_of_the_first_place_is_no_gain_where_the_list_has_no_value():
     check = value_check(judged("new", *drawn(900, 0), PI), None, GateRules())
     assert check.outcome == "cannot tell" and "no estimate of new" in check.because and check.needed > 900
     low = float(check.because.rpartition("first place alone: ")[2].partition("(")[2].partition(" to ")[0])
     assert low > 0, "the first place gains significantly, and says so"
 
 
-def test_lists_that_earn_more_are_told():
+def test_lists_that_earn_more_are_found():
     """A policy that puts the best items first, near enough to μ: true gain of more than 8 %."""
     better = MU * np.exp(REWARD)
     better /= better.sum()

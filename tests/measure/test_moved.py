@@ -15,8 +15,8 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.claims import check
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.moved import DAY, first_shares, most_moved, per_day, taken_shares, worth_of
-from localpolicy.report.go import moved_table, worth_said
+from localpolicy.measure.moved import DAY, first_shares, gain_per_day, most_moved, per_day, taken_shares
+from localpolicy.report.go import gain_text, moved_table
 from localpolicy.study.go import GoResult
 
 IDS = pa.table({"item_id": [11, 12, 13, 14]})
@@ -47,7 +47,7 @@ def test_what_moved_most_comes_first_and_what_did_not_move_is_left_out():
 
 
 def log(folder, *, days: float, settings=None, time=True):
-    """Ten visits of two lists, of two places and of one, evenly over so many days; one row of each is context."""
+    """Ten visits of two lists, of two places and of one, evenly over `days` days; one row of each is context."""
     optional = ("above", "time") if time else ("above",)
     events = ["context", "none", "sale"]
     with writing(folder, kind="impressions", events=events, optional=optional, settings=settings or {}) as store:
@@ -77,19 +77,19 @@ def test_a_day_of_the_log_is_counted_in_its_own_units(tmp_path):
     assert per_day(log(tmp_path / "timeless", days=4.0, time=False)) is None
 
 
-def test_a_gain_is_told_per_thousand_and_per_day_in_the_columns_unit(tmp_path):
+def test_a_gain_is_given_per_thousand_and_per_day_in_the_columns_unit(tmp_path):
     data = log(tmp_path / "data", days=4.0, settings={"columns": {"reward": "sales_value"}})
-    found = worth_of(data, 0.02, -0.01, 0.05, counted="lists")
+    found = gain_per_day(data, 0.02, -0.01, 0.05, counted="lists")
     assert (found.gain, found.low, found.high) == pytest.approx((20, -10, 50))
     assert (found.per, found.counted, found.unit) == (1000, "lists", "sales_value")
     a_day = per_day(data, counted="lists")
     assert found.daily == pytest.approx((0.02 * a_day, -0.01 * a_day, 0.05 * a_day))
-    timeless = worth_of(log(tmp_path / "timeless", days=4.0, time=False), 0.02, -0.01, 0.05)
+    timeless = gain_per_day(log(tmp_path / "timeless", days=4.0, time=False), 0.02, -0.01, 0.05)
     assert timeless.daily is None
 
 
 @pytest.mark.parametrize("deployed", [None, "mle"])
-def test_a_first_hour_names_what_moves_and_what_it_is_worth(tmp_path, deployed):
+def test_a_first_hour_names_what_moves_and_what_it_earns(tmp_path, deployed):
     """Against what is deployed, or else against the log; titles of the user's before names of the catalogue."""
     data = log(tmp_path / "data", days=4.0, settings={"columns": {"reward": "sales_value"}})
     new = SimpleNamespace(name="improved", scores=scored(top=np.array([3, 3, 3, 3, 0]), item=np.array([0, 0, 1, 2, 2])))
@@ -108,10 +108,10 @@ def test_a_first_hour_names_what_moves_and_what_it_is_worth(tmp_path, deployed):
     assert "Gain per 1,000 lists, in sales_value: +20 (-10 to +50 with" in table.note
     assert f"a day like those of the log: {daily:+,.4g}" in table.note and "move by 80.0 % in all" in table.note
     assert (
-        worth_said(replace(result, verdict=SimpleNamespace(**{**vars(verdict), "better": replace(gain, low=None)})))
+        gain_text(replace(result, verdict=SimpleNamespace(**{**vars(verdict), "better": replace(gain, low=None)})))
         == ""
     )
 
 
 def test_answers_have_no_figure_per_day(tmp_path):
-    assert worth_of(log(tmp_path / "data", days=4.0), 0.02, 0.01, 0.03, counted="answers").daily is None
+    assert gain_per_day(log(tmp_path / "data", days=4.0), 0.02, 0.01, 0.03, counted="answers").daily is None

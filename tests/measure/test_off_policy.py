@@ -274,7 +274,7 @@ def test_empirical_bernstein_is_the_theorem(logs):
     assert copied == pytest.approx(found)
 
 
-def test_effective_sample():
+def test_the_effective_sample_follows_its_formula():
     assert effective_sample(np.ones(50)) == pytest.approx(50)
     assert effective_sample(np.array([1.0, 0.0, 0.0])) == pytest.approx(1)
     assert effective_sample(np.array([3.0, 1.0])) == pytest.approx(16 / 10)

@@ -82,7 +82,7 @@ def test_every_place_is_credited_with_the_list_and_no_list_twice(tmp_path):
     assert (lower_rewards(batch)[begins] == 0).all(), "the first place's value holds the whole list's reward"
 
 
-def test_a_target_is_what_showing_the_item_is_worth_with_the_rest_left_to_the_log(tmp_path):
+def test_a_target_is_what_showing_the_item_earns_with_the_rest_left_to_the_log(tmp_path):
     """Enumerated: every list as often as μ draws it. The mean target of an item at a place is E_μ[R | a there]."""
     often = np.rint(law(MU) * 4000).astype(int)
     lists, reward = np.repeat(LISTS, often, 0), np.repeat(EARNS, often)

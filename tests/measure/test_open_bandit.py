@@ -42,7 +42,7 @@ def as_decisions(log: dict[str, np.ndarray], policy: np.ndarray) -> Decisions:
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
-def test_thompson_sampling_from_the_random_log(campaign):
+def test_thompson_sampling_is_valued_from_the_random_log(campaign):
     random, thompson = read(f"random_{campaign}"), read(f"bts_{campaign}")
     items = int(max(random["item_id"].max(), thompson["item_id"].max())) + 1
     found = value_of(as_decisions(random, frequencies(thompson, items)))

@@ -52,7 +52,7 @@ def test_each_log_is_asked_what_it_can_answer(tmp_path, kind, events, rewards, m
 
 
 def test_what_no_policy_chose_does_not_count(tmp_path):
-    """History of another worth than the one event that was shown is no difference in reward."""
+    """History of another reward than the one event that was shown is no difference in reward."""
     assert question_of(log(tmp_path / "data", ["context", "click"], [0.0, 1.0])).kind == "nothing"
 
 

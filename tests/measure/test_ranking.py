@@ -97,7 +97,7 @@ def test_average_reward_pays_only_for_the_first_item():
     assert figure(made, "AR@1").mean == pytest.approx((1.0 + 0.2) / 4)
 
 
-def test_coverage_and_popularity():
+def test_coverage_and_popularity_follow_from_the_lists():
     counts = np.array([6, 3, 1, 0])
     assert coverage(np.array([5, 0, 1, 0])) == 0.5
     logged = (6 * 6 + 3 * 3 + 1 * 1) / 10

@@ -143,7 +143,7 @@ def test_values_per_sequence_are_means_of_values_per_position(data):
 
 
 @pytest.mark.parametrize("length", [20, 4])
-def test_likelihood_and_rank_among_unseen_items(data, length):
+def test_likelihood_and_rank_are_taken_among_unseen_items(data, length):
     """At each first meeting, of the policy and of a reference: what the whole sequence held before has no part."""
     made, other = policy(data, length=length), policy(data, length=length, seed=1)
     windows = Windows(data, "test", WindowConfig(length=length))
@@ -186,7 +186,7 @@ def test_the_value_is_of_the_policy_as_it_is_served(data):
 
 
 def test_a_reward_weighted_figure_of_a_segment_is_weighted_by_its_own_rewards():
-    """Σ r m / Σ |r| within the segment: at most 1, whatever the other positions are worth."""
+    """Σ r m / Σ |r| within the segment: at most 1, whatever the other positions earn."""
     rng = np.random.default_rng(3)
     repeat = rng.random(200) < 0.2
     found = scores(

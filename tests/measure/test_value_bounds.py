@@ -39,7 +39,7 @@ def test_smoothed_bounds_hold_for_all_candidates_at_once():
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips", "dr", "sndr", "log_smoothing"])
-def test_each_bound_by_its_formula(estimator):
+def test_each_bound_follows_its_formula(estimator):
     rng = np.random.default_rng(0)
     n = 300
     log = Decisions(

@@ -102,7 +102,7 @@ def test_what_assumes_more_varies_less():
     assert spread[0] < spread[1] < spread[2] < spread[3]
 
 
-def test_a_list_that_was_never_drawn_is_worth_what_its_places_are():
+def test_a_list_that_was_never_drawn_earns_what_its_places_earn():
     declared = np.array([3, 0, 4])
     where = np.full(V, -1)
     where[declared] = np.arange(K)
@@ -121,7 +121,7 @@ def test_weights_are_capped_by_place_and_lower_a_value_alone():
     assert weights(lists, "cascade").max() > CAP
 
 
-def test_how_places_are_looked_at_is_exact_whatever_items_are_worth():
+def test_how_places_are_looked_at_is_exact_whatever_items_earn():
     log = placed(LISTS, means(LISTS, "places")).log
     chance = np.repeat(law(MU).prod(1), K)
     found = examination(at(MU)[LISTS.ravel()], log.places, chance * log.reward)

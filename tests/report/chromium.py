@@ -28,7 +28,7 @@ FLAGS = (
 
 
 class Browser:
-    """One page. `said` holds what the console said, `asked` every address the page asked for."""
+    """One page. `said` holds the messages of the console, `asked` every address the page asked for."""
 
     def __init__(self, folder: Path, *, patience: float = 300.0) -> None:
         assert BINARY is not None

@@ -158,7 +158,7 @@ def test_the_note_names_the_columns_that_are_not_tested(section):
 
 
 def test_a_true_gain_is_shown_with_the_interval_that_marks_it(comparison, section):
-    """Beside a mark that was corrected for all policies stood an interval that was not."""
+    """A mark that was corrected for all policies had an interval that was not."""
     for name, gain in comparison.true_gains.items():
         shown = section.figure(name, "true gain")
         assert (shown.mean, shown.low, shown.high) == (gain.difference, gain.low, gain.high)

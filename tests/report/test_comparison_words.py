@@ -181,7 +181,7 @@ def test_corrected_intervals_say_for_how_many_comparisons():
 
 
 def test_where_the_value_decides_ranks_do_not_speak():
-    """Before: nDCG made the headline, and the gate said the opposite two lines below."""
+    """Before: nDCG made the headline, and the gate found the opposite two lines below."""
     answer, found = said(MLE, row("lpi", "lpi_cb", 0.35, 0.12), question="value")
     assert answer.verdict.startswith(
         "lpi is significantly better than mle, which imitates the log: estimated reward per decision 0.3000 → 0.3500"
@@ -192,7 +192,7 @@ def test_where_the_value_decides_ranks_do_not_speak():
     assert found["lpi is significantly better than the second best in estimated reward per decision"] is True
 
 
-def test_a_refused_value_is_said_and_ranks_nothing():
+def test_a_refused_value_is_named_and_ranks_nothing():
     few = "effective sample 4.0 of 900 decisions; 100 are needed"
     answer, found = said(MLE, row("lpi", "lpi_cb", 0.35, 0.12), question="value", refused={"lpi": few})
     assert answer.verdict == (f"What lpi would earn cannot be estimated from this log, so nothing is decided: {few}.")
@@ -200,7 +200,7 @@ def test_a_refused_value_is_said_and_ranks_nothing():
     assert found["mle is significantly better than the second best in estimated reward per decision"] is None
 
 
-def test_baselines_that_cannot_be_judged_are_said_as_in_the_gate():
+def test_baselines_that_cannot_be_judged_are_named_as_in_the_gate():
     """Before: the claim was dropped without a word."""
     rows, few = (MLE, row("popularity", "popularity", 0.4, 0.2), row("lpi", "lpi_cb", 0.35, 0.12)), "effective sample 4"
 
@@ -247,7 +247,7 @@ def test_where_all_events_are_worth_the_same_there_is_nothing_to_decide():
     assert not answer.numbers and not [claim for claim in found if "differs from the log" in claim], "both estimate it"
 
 
-def test_words_know_the_floor():
+def test_words_depend_on_the_floor():
     answer, found = said(MLE, row("lpi", "lpi_rl", 0.35, 0.041))
     assert answer.verdict.endswith("It stays as close to the log as a retrained copy would.")
     assert "differ by 0.040: that much is noise" in answer.numbers[1].meaning
@@ -304,7 +304,7 @@ def test_one_policy_alone_has_nothing_to_beat():
     assert "Add a run to compare" in answer.next_step
 
 
-def test_what_js_cannot_see_is_said(tmp_path, monkeypatch):
+def test_what_js_cannot_see_is_named(tmp_path, monkeypatch):
     """A policy as close to the log as another seed by JS, that ranks significantly worse."""
     blind = row("popularity", "popularity", 0.05, 0.039)
     _, found = said(MLE, blind, row("lpi", "lpi_rl", 0.35, 0.12), unseen=("popularity",))

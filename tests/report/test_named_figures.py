@@ -55,7 +55,7 @@ def test_an_evaluation_knows_what_its_value_is_per(above, unit):
     assert Evaluation("a", {}, None, found, np.ones(3), {}, off_policy=value).unit == unit
 
 
-def test_why_a_figure_is_missing_is_said_under_the_table():
+def test_why_a_figure_is_missing_stands_under_the_table():
     """The gate measures the reward per answer of few policies: before, the others had a dash and no reason."""
     rows = [row("mle", "mle", metrics={METRIC: exact(0.3)}), row("lpi", "lpi_rl", metrics={METRIC: exact(0.4)})]
     section = section_of("", "", rows, main=METRIC)
@@ -68,7 +68,7 @@ def test_why_a_figure_is_missing_is_said_under_the_table():
 
 
 def test_terminal_and_page_give_one_reason(runs):
-    """One estimate of the log is its own only reference: it has no JS, whatever the log says of its value."""
+    """One estimate of the log is its own only reference: it has no JS, whatever its value."""
     found = compare([runs["mle-0"], runs["lpi_rl-2"]], baselines=False, episodes=20)
     said = "JS and KL need a reference other than the policy itself"
     section = comparison_section(found, samples=False)
@@ -88,7 +88,7 @@ def test_two_likelihoods_and_two_popularities_have_two_names():
 
 
 def test_curves_say_on_which_sequences_they_were_measured(extra):
-    """Before: "On validation" stood above curves of half of it."""
+    """Charts say "On half of the validation" above curves of half of it."""
     import random
 
     from localpolicy.report.charts import all_series
@@ -140,5 +140,5 @@ def test_the_largest_js_is_written_down_once(extra, monkeypatch):
     assert Path(str(pages[0])).exists()
 
 
-def test_an_interval_is_told_by_its_ends_where_it_is_not_symmetric():
+def test_an_interval_is_given_by_its_ends_where_it_is_not_symmetric():
     assert Cell.of(Interval(0.0, 0.0, 0.35), 2).plain() == "0.00 [0.00, 0.35]"

@@ -47,7 +47,7 @@ def test_every_chart_is_drawn_and_described(browser: Browser, usual_page: Path) 
 
 
 @pytest.mark.parametrize(("identity", "section"), [("s1", bandit()), ("s2", store())], ids=["bandit", "store"])
-def test_every_name_finds_room_beside_its_point(identity: str, section: Section, browser: Browser) -> None:
+def test_every_name_finds_room_next_to_its_point(identity: str, section: Section, browser: Browser) -> None:
     names = VISIBLE.format(identity)
     assert sorted(browser.run(f"{names}.map(name => name.textContent)")) == sorted(
         policy.name for policy in section.policies
@@ -155,7 +155,7 @@ def test_paper_shows_every_column(browser: Browser) -> None:
     browser.call("Emulation.setEmulatedMedia", media="")
 
 
-def test_tables_fit_a_desk_and_a_telephone_and_say_where_they_go_on_between(browser: Browser) -> None:
+def test_tables_fit_a_desk_and_a_telephone_and_say_where_they_continue_between(browser: Browser) -> None:
     region = "document.querySelector('#s2-comparison').closest('.scroll')"
     widest = "Math.max(...[...document.querySelectorAll('.scroll')].map(one => one.scrollWidth - one.clientWidth))"
     for width, cut in ((1400, False), (800, True), (400, False)):

@@ -243,7 +243,7 @@ def test_epochs_and_rounds_are_counted_once() -> None:
     assert scales == [[1, 2], [0, 1]]
 
 
-def test_what_stands_upright() -> None:
+def test_labels_that_do_not_fit_stand_upright() -> None:
     metrics = {"HR@5": Interval.of(0.1, 0.0), "nDCG@20": Interval.of(0.2, 0.0)}
     blind = section_of("", "", [row("a", "mle", metrics=metrics)])
     assert dots.upright(store()) == "true J"
@@ -398,7 +398,7 @@ def test_places_give_four_figures(values: list[float | None], expected: int) -> 
     assert decimals(values) == expected
 
 
-def test_numbers_as_people_write_them() -> None:
+def test_numbers_are_printed_as_people_write_them() -> None:
     assert [fixed(-0.5, 2), fixed(-0.001, 2), fixed(12345.678, 1), fixed(None, 1)] == ["-0.50", "0.00", "12,345.7", "—"]
     assert [percent(0.1234), percent(1.0), percent(None)] == ["12.3 %", "100.0 %", "—"]
     assert interval_text(Interval.of(0.5, 0.01), 3) == "0.500 ± 0.020"

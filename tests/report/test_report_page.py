@@ -32,7 +32,7 @@ def one(*rows: Row, **said: Any) -> Contents:
     return Contents("Title", "Verdict.", [section_of("Section", "About.", rows, **said)])
 
 
-def test_size_of_three_sections_with_44_policies(extra: None, tmp_path: Path) -> None:
+def test_a_page_of_three_sections_with_44_policies_stays_small(extra: None, tmp_path: Path) -> None:
     assert write_report(three(), tmp_path / "a" / "report.html").stat().st_size < LIMIT
 
 
@@ -94,7 +94,7 @@ def decimals(cell: Element) -> int:
 
 
 @pytest.mark.parametrize(("section", "place"), [(bandit(), 1), (store(), 2)], ids=["bandit", "store"])
-def test_comparison_parses_back(section: Section, place: int, usual_page: Path) -> None:
+def test_a_comparison_is_read_back_from_its_page(section: Section, place: int, usual_page: Path) -> None:
     rows = cells(parse(usual_page), f"s{place}-comparison")
     assert list(rows) == [policy.name for policy in section.policies]
     titles = {"J(π)": "true J", "gain": "true gain", "JS": "JS", "KL": "KL"}
@@ -191,7 +191,7 @@ def marks(cell: Element) -> list[str]:
 
 
 def test_marks_say_which_differences_are_sure(light: Light) -> None:
-    """A gain in truth and a gain in a metric alike: the interval that is shown decides."""
+    """A gain in truth and a gain in a metric: the interval that is shown decides."""
     gains = {
         "above": Interval(0.2, 0.1, 0.3),
         "below": Interval(-0.2, -0.3, -0.1),
@@ -218,7 +218,7 @@ def test_marks_say_which_differences_are_sure(light: Light) -> None:
     assert [name for name, row in found.items() if marks(row["JS"])] == ["below", "astride", "exact"]
 
 
-def test_figures_that_are_missing(light: Light) -> None:
+def test_figures_that_are_missing_leave_empty_cells(light: Light) -> None:
     nan = float("nan")
     rows = [
         row("bare", "mle"),
@@ -249,7 +249,7 @@ def test_figures_that_are_missing(light: Light) -> None:
     ],
     ids=["no section", "no row", "a bare row", "little said", "all zero", "empty lists", "crowded"],
 )
-def test_contents_with_little_in_them(contents: Contents, light: Light) -> None:
+def test_contents_with_little_in_them_make_a_page(contents: Contents, light: Light) -> None:
     page = parse(light(contents))
     headings = [one.text for one in page.all("h2") if "against distance" not in one.text]
     assert headings == [section.title for section in contents.sections]
@@ -291,7 +291,7 @@ def test_words_from_data_are_escaped(light: Light) -> None:
     assert specs(nasty)["s1-frontier"]["datasets"]["points"][0]["policy"] == name
 
 
-def test_order_and_headings(usual_page: Path) -> None:
+def test_headings_follow_the_order_of_the_page(usual_page: Path) -> None:
     page = parse(usual_page)
     levels = [int(one.tag[1]) for one in page.every() if re.fullmatch("h[1-6]", one.tag)]
     assert levels[0] == 1 and levels.count(1) == 1
@@ -334,7 +334,7 @@ def test_tables_and_charts_can_be_read_aloud(usual_page: Path) -> None:
     assert all(len(spec["description"]) > 20 for spec in drawn.values())
 
 
-def test_a_history_that_is_too_long_and_too_many(light: Light) -> None:
+def test_long_histories_and_many_examples_are_cut(light: Light) -> None:
     samples = [SampleLists([f"i{n}" for n in range(30)], {"mle": [("a", 0.5)], "new": [("a", 0.4), ("b", 0.1)]})] * 20
     page = parse(light(one(samples=samples)))
     text = page.under("s1").text

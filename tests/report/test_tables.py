@@ -10,7 +10,7 @@ from localpolicy.report.table import Cell, Mark, Table, best_cell, latex_text
 TABLE = Table("A & B", ["policy", "nDCG@20"], [[Cell("lpi_rl"), Cell("0.31", best=True, stars="**")], ["a|b", "0.3"]])
 
 
-def test_markdown():
+def test_markdown_has_every_cell():
     assert TABLE.markdown().splitlines() == [
         "**A & B**",
         "",
@@ -23,7 +23,7 @@ def test_markdown():
     ]
 
 
-def test_latex():
+def test_latex_is_written_with_its_marks():
     lines = TABLE.latex().splitlines()
     assert r"\caption{A \& B. Bold: the largest of its column.}" in lines
     assert r"\begin{tabular}{lr}" in lines
@@ -39,7 +39,7 @@ def test_html_names_its_rows_and_columns():
     assert f'<tr><th scope="row">a|b</th>{cell}0.3</td></tr>' in page
 
 
-def test_terminal_and_numbers():
+def test_the_terminal_shows_numbers_in_columns():
     assert TABLE.plain() == [["lpi_rl", "0.31†**"], ["a|b", "0.3"]]
     assert fixed(None) == fixed(float("nan")) == "—"
     assert (fixed(-0.25, 2), fixed(0.25, 2, signed=True), fixed(-0.001, 2, signed=True)) == ("-0.25", "+0.25", "0.00")
@@ -88,7 +88,7 @@ def test_a_mark_says_what_it_means_in_every_form():
     assert '<span class="range">± 0.02</span>' in page
 
 
-def test_html():
+def test_html_has_every_cell():
     rows = [[Cell("𝓛_μ"), Cell("0.31", best=True, stars="**")], ["  published", "0.3"], ["x" * 31, "a & b"]]
     page = tables_page([Table("T", ["policy", "p.nDCG@20"], rows)], title="T & U")
     assert "𝓛<sub>μ</sub>" in page and "<b>0.31</b><sup>**</sup>" in page and "<title>T &amp; U</title>" in page

@@ -20,7 +20,7 @@ def resolved(config):
 
 
 @pytest.mark.parametrize("objective", POLICIES)
-def test_clicks_and_purchases(objective):
+def test_clicks_and_purchases_are_trained_as_in_the_paper(objective):
     settings, _ = resolved(Recipe().config(objective, Point(), 3))
     assert settings["data"] == {"length": 20, "last": None}
     model = settings["model"]
@@ -38,7 +38,7 @@ def test_lpi_is_weighted_cross_entropy_towards_the_largest_q():
         assert found[key] == value, key
 
 
-def test_ratings():
+def test_ratings_are_trained_as_in_the_paper():
     settings, found = resolved(BANDIT.config("lpi_cb", BANDIT.points("lpi_cb")[1], 0))
     for key, value in {**WEIGHTED, "name": "lpi_cb_weighted", "advantage": "direct", "beta": 0.1}.items():
         assert found[key] == value, key
@@ -52,7 +52,7 @@ def test_ratings():
 
 
 @pytest.mark.parametrize("fast", [False, True])
-def test_how_much_is_trained_unless_told_otherwise(fast, monkeypatch, tmp_path):
+def test_how_much_is_trained_by_default(fast, monkeypatch, tmp_path):
     """Figures have one seed, and finer grids than the table."""
     monkeypatch.setattr("localpolicy.reproduction.paper.studies", lambda config, out, what: [])
     monkeypatch.setattr("localpolicy.reproduction.paper.made", lambda what, recipe, studies, out: recipe)

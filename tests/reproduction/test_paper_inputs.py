@@ -1,4 +1,4 @@
-"""Where a table's data comes from: original files are told and prepared once, simulated ones made once."""
+"""Where a table's data comes from: original files are recognised and prepared once, simulated ones made once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from localpolicy.runtime.files import read_json, sealed, write_json
 from localpolicy.simulation import simulate
 
 
-def test_original_files_are_told_and_prepared_once(tmp_path, messages):
+def test_original_files_are_recognised_and_prepared_once(tmp_path, messages):
     simulate("retailrocket", tmp_path / "raw", sequences=3_000, items=60)
     (first,) = data_sets(PaperConfig(data=(tmp_path / "raw",)), tmp_path / "out", "table3")
     assert (first.name, first.source, first.original) == ("retailrocket", "retailrocket", False)

@@ -1,4 +1,4 @@
-"""Rows of ours beside the paper's: further rows of the same table, which change nothing of what is the paper's."""
+"""Rows of ours and the paper's: further rows of the same table, which change nothing of what is the paper's."""
 
 from __future__ import annotations
 

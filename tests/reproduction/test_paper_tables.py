@@ -1,4 +1,4 @@
-"""The paper's tables: made in pieces, without weights, chosen on validation, said as the JSON says."""
+"""The paper's tables: made in pieces, without weights, chosen on validation, as in the JSON."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_figures_are_means_over_seeds_of_what_was_measured(made):
     assert (found.mean, found.se, found.plain_se) == pytest.approx((there["mean"], there["se"], there["plain_se"]))
 
 
-def test_stars_compare_the_two_best_on_the_same_positions(made):
+def test_stars_are_tests_of_the_two_best_on_the_same_positions(made):
     _, _, table = made
     for name in METRICS:
         order = sorted(table.rows, key=lambda row: -row.estimate(name).mean)
@@ -272,7 +272,7 @@ def test_a_claim_needs_more_than_a_larger_mean(made, monkeypatch):
 
 
 def test_all_differences_that_the_paper_claims_are_one_family(made, monkeypatch):
-    """Each claim was a family of its own, beside the other on the same page."""
+    """Each claim was a family of its own, next to the other on the same page."""
     _, _, table = made
     families = []
     monkeypatch.setattr(
@@ -382,7 +382,7 @@ def ratings(tmp_path_factory):
     return folder, DataSet("ratings", Prepared(folder / "data"), "netflix", original=False)
 
 
-def test_table_1(ratings):
+def test_table_1_has_a_row_per_policy(ratings):
     folder, data = ratings
     changes = ("data.length=8", "data.last=4", "model.width=8", "model.heads=2", "model.blocks=1", "train.epochs=2")
     changes = (*changes, "train.batch_size=16")
@@ -439,7 +439,7 @@ def test_table_2_counts_events_that_the_paper_does_not_know(tmp_path):
     assert rows["# of other events"][0] == f"{sum(range(1, 12)):,}" and "# of 3" not in rows
 
 
-def test_the_true_value_stands_beside_each_point_and_each_policy(tmp_path):
+def test_the_true_value_stands_next_to_each_point_and_each_policy(tmp_path):
     world = StoreWorld(StoreConfig(items=30, categories=3), seed=0)
     write_prepared(world, tmp_path / "data", sequences=300, seed=0, interactions=True)
     data = DataSet("store", Prepared(tmp_path / "data"), None, original=False)

@@ -63,8 +63,8 @@ def test_what_the_paper_claims_is_checked_on_the_figures(policies, holds):
     assert found[3].because.startswith("lpi β=0.1: J 0.7" if holds[3] else "mle")
 
 
-def test_the_verdict_of_the_demo_goes_by_the_interval_beside_it():
-    """It said that LPI earns more wherever the mean was above 0."""
+def test_the_verdict_of_the_demo_goes_by_the_interval_next_to_it():
+    """It claimed that LPI earns more wherever the mean was above 0."""
     for reach, holds in ((0.19, True), (0.22, False)):
         policies = played(mle=(0.0, 0.1, 0.01), lpi_b1=(0.2, reach, 0.3), lpi_b3=(0.1, 0.2, 0.2))
         section = replace(policies, floor=Interval(0.1, 0.1, 0.1))

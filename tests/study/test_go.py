@@ -50,7 +50,7 @@ def write_shop(path, sessions: int = 400) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "[]", "42", "plan: 3", "prepare: {}"])
-def test_notes_that_were_altered_are_told(tmp_path, content):
+def test_notes_that_were_altered_are_refused(tmp_path, content):
     write_shop(tmp_path / "log.csv", sessions=60)
     guessed = guess(tmp_path / "log.csv")
     data = prepare_log(tmp_path / "log.csv", tmp_path / "out", guessed, seed=0)
@@ -64,8 +64,8 @@ def test_notes_that_were_altered_are_told(tmp_path, content):
             plan(data, tmp_path / "out", minutes=1, seed=0)
 
 
-def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
-    """All of it once; the second time nothing is trained; other wishes are refused."""
+def test_go_leads_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
+    """Everything once; the second time nothing is trained; other wishes are refused."""
     monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     write_shop(tmp_path / "shop.csv")
     (tmp_path / "names.csv").write_text("item_id,title\n" + "".join(f"p{n},Chair {n}\n" for n in range(30)))
@@ -114,7 +114,7 @@ def test_from_a_csv_to_a_verdict_and_again(tmp_path, monkeypatch):
 
 
 def test_what_needs_no_training_is_refused_before_it(tmp_path):
-    """One item: there is nothing to choose. Before: three networks, and "the two rank all 0 answers alike"."""
+    """One item: there is nothing to choose. Before: three networks, and "the two rank all 0 answers" equally."""
     rows = "".join(f"{n % 97},7,yesterday\n" for n in range(500))
     (tmp_path / "one.csv").write_text(f"user,item,t\n{rows}")
     with pytest.raises(DataError, match="one item: every row's item is the same.*columns=.*item_id"):
@@ -194,7 +194,7 @@ def test_ones_own_lists_are_what_is_deployed(tmp_path, monkeypatch):
 
 
 def test_a_deploy_names_what_falls_unasked():
-    """Before: "no check speaks against it", beside a significant loss of an event that was not asked about."""
+    """Before: "no check speaks against it", with a significant loss of an event that was not asked about."""
     value = check("value", "yes", "", plain="its estimated reward is higher")
     lost = check("other events", "not asked", "", high=-0.1, plain="it ranks view events lower")
     far = check("divergence", "not asked", "", high=0.2, plain="it may move further")
@@ -305,7 +305,7 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
 
 
 def test_a_speed_is_measured_once_and_kept(tmp_path, monkeypatch):
-    """The same shape of work has the speed that was measured first; what was altered in its file is measured anew."""
+    """The same shape of work has the speed that was measured first; what was altered in its file is measured again."""
     write_shop(tmp_path / "shop.csv", sessions=60)
     data = prepare_log(tmp_path / "shop.csv", tmp_path / "out", guess(tmp_path / "shop.csv"), seed=0)
     place = import_module("localpolicy.study.speed")

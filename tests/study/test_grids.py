@@ -84,7 +84,7 @@ def test_a_search_proposes_the_same_again_and_finds_the_top():
         return seen
 
     first = tried()
-    assert first == tried()  # so that an interrupted search can go on
+    assert first == tried()  # so that an interrupted search can continue
     widths = [dict(point.settings)["model.width"] for point in first]
     assert all(2 <= int(width) <= 9 for width in widths)
     best = max(-abs(float(dict(point.settings)["objective.beta"]) - 1) for point in first)

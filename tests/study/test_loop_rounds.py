@@ -1,4 +1,4 @@
-"""The loop: what is served, what is trained on it, what is measured; and going on after a kill."""
+"""The loop: what is served, what is trained on it, what is measured; and continuing after a kill."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def tiny(world: str, **changes):
 
 
 def loop(config, *, out: Path, rounds: int, processes: int = 1) -> Loop:
-    """In this process, unless told otherwise: a new one would cost more than a round."""
+    """In this process, by default: a new one would cost more than a round."""
     return loop_module.loop(config, out=out, rounds=rounds, processes=processes)
 
 
@@ -196,7 +196,7 @@ def test_an_arm_that_cannot_learn_stops_and_says_why(tmp_path):
     assert "reward_weighted could not go on." in text and "Could not be trained in round 1: all rewards are 0" in text
 
 
-# ---------------------------------------------------------------------- going on
+# ---------------------------------------------------------------------- continuing
 
 
 class Killed(BaseException):
@@ -207,7 +207,7 @@ class Killed(BaseException):
     ("world", "step"),
     [("bandit", "write_prepared"), ("bandit", "write_json"), ("store", "train_job")],
 )
-def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, monkeypatch):
+def test_a_killed_loop_continues_to_the_same_result(world, step, done, tmp_path, monkeypatch):
     _, result = done[world]
     calls, real = [0], getattr(loop_module, step)
 
@@ -225,7 +225,7 @@ def test_a_killed_loop_goes_on_to_the_same_result(world, step, done, tmp_path, m
     assert (again.first, again.rounds) == (result.first, result.rounds)
 
 
-def test_more_rounds_go_on_from_the_last(done, tmp_path):
+def test_more_rounds_continue_from_the_last(done, tmp_path):
     _, result = done["bandit"]
     one = loop(tiny("bandit"), out=tmp_path, rounds=1)
     assert one.rounds["mle"][0] == result.rounds["mle"][0][:1]
@@ -233,7 +233,7 @@ def test_more_rounds_go_on_from_the_last(done, tmp_path):
     assert two.rounds == result.rounds
 
 
-# ---------------------------------------------------------------------- what is said
+# ---------------------------------------------------------------------- what is reported
 
 
 def test_files_agree(done):
@@ -306,7 +306,7 @@ def test_a_round_is_of_the_seeds_that_got_there():
 
 
 def test_gains_at_the_end_are_decided_together():
-    """Each objective's own interval said that it ends above μ: of several, one in twenty does by chance."""
+    """Each objective's own interval claimed that it ends above μ: of several, one in twenty does by chance."""
 
     def entry(gain: float):
         exact = {
@@ -391,7 +391,7 @@ def test_a_fall_within_its_interval_is_not_called_one():
     assert Trajectory("ips", [unsure(0.5), unsure(0.6), unsure(0.55)]).symptoms == []
 
 
-def test_a_fall_is_told_even_if_the_end_is_better():
+def test_a_fall_is_reported_even_if_the_end_is_better():
     (one,) = Trajectory("ips", [figures(0.5), figures(0.8), figures(0.6), figures(0.85)]).symptoms
     assert one.said == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
 
@@ -404,7 +404,7 @@ def test_the_verdict_names_who_lost():
 
 
 def test_the_best_of_the_verdict_is_the_first_key_number():
-    """One that stopped early with a larger J was the best in one place and not in the other."""
+    """An objective that stopped early with a larger J was the best in one place and not in the other."""
     exact = {key: {"mean": 0.1, "se": 0.0} for key in ("truth", "gain", "step", "js_before", "js_first", "kl_first")}
 
     def entry(value: float):

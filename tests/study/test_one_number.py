@@ -72,7 +72,7 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def shown(study):
-    """What each verb says."""
+    """Output of each verb."""
     mle, lpi = study["mle"], study["lpi"]
     return {
         "evaluate": lp.evaluate(lpi, against=mle),
@@ -157,7 +157,7 @@ def test_a_distance_and_its_multiple_of_the_floor_are_one_number(shown):
 
 
 def test_the_deciding_figure_is_one_figure(shown):
-    """That of all events, at the prices of their rewards."""
+    """nDCG of all events, at the prices of their rewards."""
     figure = "reward-weighted.nDCG@20"
     assert {shown["evaluate"].main, shown["compare"].main, shown["gate"].metric} == {figure}
     value = shown["evaluate"].estimate(figure).mean
@@ -181,7 +181,7 @@ def test_pages_and_json_show_what_the_results_hold(shown, tmp_path, monkeypatch)
         assert by_name[name]["x"] == policy["divergence"]["js"]["mean"]
 
 
-def test_an_interval_beside_a_decision_is_that_decisions(shown):
+def test_the_interval_of_a_decision_is_that_decisions(shown):
     comparison = shown["compare"]
     tests = [gain for gains in comparison.gains.values() for gain in gains.values()]
     tests += [lead.test for lead in comparison.leads.values()]
@@ -237,7 +237,7 @@ def test_a_sweep_shows_of_its_policy_what_evaluate_and_compare_show(shown, study
 
 
 def test_go_and_the_verbs_it_is_made_of_agree_on_terminal_json_and_page(study, tmp_path, monkeypatch):
-    """Each figure equal wherever it appears: `go`, `gate`, `evaluate` and `compare` of the very same runs."""
+    """Each figure equal wherever it appears: `go`, `gate`, `evaluate` and `compare` of the same runs."""
     monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     monkeypatch.setattr("localpolicy.runtime.processes.cores", lambda: 1)
     small = ("train.epochs=1", "model.width=8", "train.batch_size=64", "train.device=cpu")

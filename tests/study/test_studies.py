@@ -127,7 +127,7 @@ def test_what_is_excluded_is_measured_again(shop, tmp_path, order):
 
 
 def test_a_process_is_sent_the_study_without_its_data(shop, tmp_path):
-    """It opens the data set by its folder."""
+    """A study opens the data set by its folder."""
     sent = pickle.dumps(Study(shop, tmp_path / "out"))
     assert len(sent) < min(file.stat().st_size for file in shop.path.glob("train/item.npy"))
     (towers := tmp_path / "towers").mkdir()

@@ -188,7 +188,7 @@ def test_a_budget_chooses_within_it(swept):
     assert again(swept, max_js=0.69).to_dict()["chosen"] == found.to_dict()["chosen"]
 
 
-def test_nothing_within_the_budget_is_said(swept):
+def test_nothing_within_the_budget_is_reported(swept):
     _, _, found = swept
     none = replace(found, chosen=None, max_js=0.0172)
     (table,) = sweep_tables(none)
@@ -204,7 +204,7 @@ def test_the_floor_is_the_distance_between_the_references(swept, tmp_path):
         assert found.floor[split].mean == pytest.approx(measured.divergence.js.overall.mean, rel=1e-6)
 
 
-def test_the_users_own_references(swept):
+def test_the_users_own_references_are_used(swept):
     folder, _, found = swept
     runs = [folder / "out" / "runs" / f"mle-seed={seed}" for seed in (101, 102)]
     own = again(swept, over=["beta=1"], seeds=1, out=folder / "own", against=runs)
@@ -218,7 +218,7 @@ def test_the_users_own_references(swept):
         again(swept, out=folder / "none", against=[folder / "nowhere"])
 
 
-def test_references_that_share_a_seed_with_a_point_are_told(swept, messages):
+def test_references_that_share_a_seed_with_a_point_are_reported(swept, messages):
     folder, _, _ = swept
     runs = folder / "out" / "runs"
     point = next(run for run in sorted(runs.iterdir()) if run.name.endswith("seed=0"))
@@ -230,7 +230,7 @@ def test_references_that_share_a_seed_with_a_point_are_told(swept, messages):
     assert "(1 and above)" in notes[0]
 
 
-def test_mistakes_are_told_before_anything_is_trained(swept, tmp_path):
+def test_mistakes_are_reported_before_anything_is_trained(swept, tmp_path):
     for options, says in (
         ({"over": ["beta=-1,1"]}, "greater than 0"),
         ({"over": ["beta=1", "clip=3"]}, "no single setting 'clip'"),
@@ -273,7 +273,7 @@ def command(data, out):
 
 
 @pytest.mark.slow
-def test_a_killed_sweep_goes_on_to_the_same_table(swept, tmp_path):
+def test_a_killed_sweep_continues_to_the_same_table(swept, tmp_path):
     _, data, _ = swept
     quiet = {"env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     words = [sys.executable, "-m", "localpolicy", *map(str, command(data.path, tmp_path / "killed"))]
@@ -439,7 +439,7 @@ def test_a_sweep_of_one_seed_is_drawn(swept, tmp_path):
     assert picture.read_text().startswith("<svg")
 
 
-def test_a_search_is_told_the_figure_of_each_point(swept, monkeypatch):
+def test_a_search_gets_the_figure_of_each_point(swept, monkeypatch):
     told = {}
 
     def searched(over, trials, trial):
@@ -481,7 +481,7 @@ def test_an_arm_without_its_positions_is_not_measured(swept, tmp_path, monkeypat
 
 
 def test_weights_are_those_of_the_validation_that_was_kept(swept, tmp_path):
-    """Of several validations in an epoch one was best: its weights stand beside the point."""
+    """Of several validations in an epoch one was best: its weights stand with the point."""
     config = CONFIG.with_changes(["train.validate_every=2", "train.epochs=3"])
     found = again(swept, config=config, over=["beta=0.05"], seeds=1, out=tmp_path / "out")
     arm = found.tried[0].seeds[0]
@@ -504,7 +504,7 @@ CLOSED = Config.parse(
 
 
 def test_a_sweep_over_the_dial_trains_its_networks_once(tmp_path, monkeypatch):
-    """Three β and a cap: one μ̂ and one critic beside the references; each run as if it were trained alone."""
+    """Three β and a cap: one μ̂ and one critic on top of the references; each run as if it were trained alone."""
     from localpolicy.training.trainer import Trainer
 
     trained, began = [], Trainer.start.__func__

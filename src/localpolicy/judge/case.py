@@ -48,12 +48,12 @@ class Case:
     rules: GateRules
     new: Candidate
     old: Candidate | None  # None: the policy that wrote the log
-    references: list[Candidate]  # whom it is judged against, what is deployed first
+    references: list[Candidate]  # policies that it is judged against, the deployed one first
     fitted: list[Candidate] | None = None  # the simple baselines, where these were fitted before
 
     @property
     def data(self) -> Prepared:
-        """The rows."""
+        """Prepared data that hold the rows."""
         return self.harness.data
 
     @property
@@ -66,7 +66,7 @@ class Case:
         """The references that were trained, by their weights of the best held-out likelihood.
 
         Divergence from a trained policy is meant: ranks of a file or of neighbours are no probabilities. Whatever
-        figure kept it, an estimate of the log is best by its likeliest weights.
+        figure kept it, an estimate of the log is best by its weights of the best held-out likelihood.
         """
         trained = [each for each in self.references if each.run is not None and each.run.started]
         return [self.harness.likeliest(each) for each in trained]
@@ -82,12 +82,12 @@ class Case:
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """All that is measured of the new policy."""
+        """Evaluation of the new policy."""
         return self.harness.measured(self.new, self.estimates)
 
     @cached_property
     def deployed(self) -> Evaluation | None:
-        """The same of what is deployed."""
+        """Evaluation of the deployed policy; None for the log itself."""
         return None if self.old is None else self.harness.measured(self.old)
 
     @cached_property
@@ -121,7 +121,7 @@ class Case:
 
     @cached_property
     def baselines(self) -> list[Evaluation]:
-        """All that is measured of these."""
+        """Evaluations of the simple baselines."""
         return [self.harness.measured(each) for each in self.simple]
 
     @cached_property
@@ -132,7 +132,7 @@ class Case:
 
     @cached_property
     def answers(self) -> Judged:
-        """What the answers to each would be worth, weighted by the estimates of the log."""
+        """Rewards per answer of all that are judged, weighted by the estimates of the log."""
         every = [self.evaluation, self.pair.new, self.pair.old, *self.baselines]
         choices = [choices_of(each.name, each.scores) for each in every]
         log = log_probability(choices[0], {each.name for each in self.estimates if each.estimates_logging})
@@ -141,7 +141,7 @@ class Case:
 
     @property
     def answer_rows(self) -> list[Measurement]:
-        """These as rows of the long table."""
+        """Rewards per answer as rows of the long table."""
         found = self.answers
         return [
             row for each in (found.new, found.old, *found.baselines) for row in answer_rows(each, found.old, self.split)

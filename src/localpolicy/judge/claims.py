@@ -1,4 +1,4 @@
-"""A claim: a figure, the rule it is judged by, what came of it, and one plain sentence.
+"""A claim: a figure, the rule it is judged by, the outcome, and one plain sentence.
 
 Comparison, gate, sweep, loop, demo and the paper's tables make claims; pages, terminal and JSON print them. A check of
 the gate is a claim that carries its numbers, since answers are made of them.
@@ -30,10 +30,10 @@ class Claim:
     value: float | None = None
     low: float | None = None  # of its interval
     high: float | None = None
-    n: int | None = None  # positions, or decisions, it rests on
+    n: int | None = None  # sample size, in `unit`
     needed: int | None = None  # how many would tell, where these do not
     instead: str | None = None  # the policy that should be deployed rather than either
-    plain: str = ""  # what came of it in a few words, for the answer's sentence
+    plain: str = ""  # the outcome in a few words, for the answer's sentence
     unit: str = "positions"  # what `n` and `needed` count
     asked: bool = True  # where not, it is shown as a fact and decides nothing
     remedy: str = ""  # what to do about it, if that is more than its kind of check says
@@ -42,7 +42,7 @@ class Claim:
 
     @property
     def outcome(self) -> Outcome:
-        """What came of it, in a word."""
+        """Outcome of the check, in a word."""
         if not self.asked:
             return "not asked" if self.judged else "not judged"
         return "cannot tell" if self.holds is None else "yes" if self.holds else "no"
@@ -68,20 +68,20 @@ class Claim:
         return ", ".join(texts)
 
     def as_fact(self, why: str) -> Claim:
-        """The same as a fact that refuses nothing; what was not asked before stays as it is."""
+        """This check as information that refuses nothing, with `why` as the reason; an unasked check is unchanged."""
         if not self.asked:
             return self
         because = f"not asked, since {why}: {self.because}"
         return replace(self, asked=False, holds=None, because=because, needed=None, instead=None)
 
     def in_doubt(self, why: str, plain: str) -> Claim:
-        """The same, which no more of the log can tell unless it says no, or was not asked; `plain` is why in short."""
+        """This check as inconclusive because of `why` (`plain` in short); a "no" and an unasked check are unchanged."""
         if self.holds is False or not self.asked:
             return self
         return replace(self, holds=None, because=f"{self.because}. {why}", plain=plain, needed=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         known = {name: finite(value) for name, value in vars(self).items() if name not in ("asked", "judged")}
         return {**known, "outcome": self.outcome}
 

@@ -1,4 +1,4 @@
-"""`compare`: runs side by side on the same positions, with significance, beside simple baselines."""
+"""`compare`: runs side by side on the same positions, with significance and with simple baselines."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def compare(
     dials: Sequence[tuple[RunLike, float]] = (),
     rules: GateRules | Mapping[str, Any] | Path | str | None = None,
 ) -> Comparison:
-    """Measure runs on the same positions, beside simple baselines, with significance.
+    """Measure runs on the same positions, with significance and with simple baselines.
 
     A saved baseline and a CSV or Parquet file of lists are measured like a run. All are measured on `data`, or else on
-    the rows of the first run's data; what differs between them is said in `notes`. Divergence is taken from the runs
+    the rows of the first run's data; what differs between them is in `notes`. Divergence is taken from the runs
     `against`, or else from the `mle` runs among those compared (the configuration with most seeds, where there are
     several); a run is never its own reference. `columns` are the figures tested (default: HR@20 and nDCG@20 of each
     paid event). Gains are taken over the policy called `baseline` (default: the first `mle` run), between weights that
@@ -158,7 +158,7 @@ def compared(
 
 
 def with_one_floor(evaluations: Sequence[Evaluation], candidates: Sequence[Candidate]) -> list[Evaluation]:
-    """The same, all with one noise floor: between all pairs of estimates that differ in their seed alone.
+    """Evaluations that share one noise floor: between all pairs of estimates that differ in their seed alone.
 
     Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was. No
     single evaluation has measured all of them.

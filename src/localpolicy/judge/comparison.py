@@ -59,7 +59,7 @@ class Comparison(Result):
     events: list[str]
     data: Prepared = field(repr=False)
     candidates: list[Candidate] = field(repr=False)  # who was measured, in the order of `evaluations`
-    references: list[Candidate] = field(repr=False)  # whom divergence is taken from
+    references: list[Candidate] = field(repr=False)  # divergence is taken from these
     baseline: str | None = None  # the policy that gains are taken over
     pairs: Mapping[str, Pair] = field(default_factory=dict, repr=False)  # what its gain is taken between, by policy
     notes: tuple[str, ...] = ()  # what must be known of them, in words
@@ -78,7 +78,7 @@ class Comparison(Result):
 
     @property
     def names(self) -> list[str]:
-        """Of the policies."""
+        """Names of the policies, in the order of `evaluations`."""
         return [each.name for each in self.evaluations]
 
     def candidate(self, name: str) -> Candidate:
@@ -355,7 +355,7 @@ class Comparison(Result):
         return row
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         return {
             "policies": {evaluation.name: evaluation.to_dict() for evaluation in self.evaluations},
             "question": self.question._asdict(),

@@ -71,7 +71,7 @@ def verdict_on(
         checks[0] = checks[0].in_doubt("The notes say which rows", "one of the two was trained on some of these rows")
     made = {} if new.run is None else new.run.manifest
     return Gate(
-        checks=_with_ground(checks, case, name),
+        checks=_apply_preconditions(checks, case, name),
         evaluation=case.evaluation,
         deployed=case.deployed,
         rules=rules,
@@ -89,8 +89,8 @@ def verdict_on(
     )
 
 
-def _with_ground(checks: list[Claim], case: Case, kind: str) -> list[Claim]:
-    """The same, or what takes the ground away from them, with all of them as facts that refuse nothing.
+def _apply_preconditions(checks: list[Claim], case: Case, kind: str) -> list[Claim]:
+    """The checks, made informational if a precondition fails: rows out of time order, training cut short.
 
     Where the rows are not in the order of time, or the clock ended training, no other check decides: its figures speak
     of the file, or of the clock. A value of a baseline is estimated without the estimates, and stands.
@@ -107,7 +107,7 @@ def is_the_log(policy: RunLike) -> bool:
 
 
 def opponents(question: Question, deployed: Sequence[RunLike], estimates: Sequence[RunLike]) -> list[RunLike]:
-    """Whom a policy is judged against, in the order of `--against`: what is deployed, then estimates of the log.
+    """Opponents of a policy, in the order of `--against`: what is deployed, then estimates of the log.
 
     Without anything that is known to be `deployed`, the policy that wrote the log is: the log itself, where its
     propensities say what that policy earned; else the first of its estimates stands for it.

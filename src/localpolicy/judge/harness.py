@@ -83,7 +83,7 @@ class Harness:
         )  # fmt: skip
 
     def scores(self, candidate: Candidate, references: Sequence[Candidate] = ()) -> Scores:
-        """Score a policy beside the references, or take what was scored beside no fewer of them."""
+        """Score a policy with the references, or return its scores if these had no fewer references."""
         beside = {each.name: each for each in references if each.name != candidate.name}
         kept = self.kept.get(id(candidate.policy))
         known = {} if kept is None else kept.references
@@ -120,14 +120,14 @@ class Harness:
         return [Candidate(name, fit(self.data), Reference(name, name)) for name, fit in kept.items()]
 
     def differences(self, candidates: Sequence[Candidate], references: Sequence[Candidate]) -> list[str]:
-        """What should be alike and is not: other data, or a seed on both sides."""
+        """Differences between runs that should be equal: other data, or a seed on both sides."""
         elsewhere = [note for each in self.opened if each.run is not None for note in each.notes]
         return [*elsewhere, *(note for each in candidates for note in shared_seeds(each, references))]
 
     def notes(
         self, candidates: Sequence[Candidate], references: Sequence[Candidate], evaluation: Evaluation
     ) -> list[str]:
-        """All that must be known of those measured, and of what such a log can say of them."""
+        """Caveats for the report: differences between runs, shared weights, unlogged filters, limits of such a log."""
         notes = [*(note for each in self.opened for note in each.notes), *self.differences(candidates, references)]
         notes += [note for each in candidates for note in made_of(each, references)]
         notes += [*filter_notes(self.data, self.config.split), *([SELF_CHOSEN] if LIKED in evaluation.rewards else [])]
@@ -137,7 +137,7 @@ class Harness:
         self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], *,
         config: EvaluateConfig | None = None, imputation: Imputation | None = None,
     ) -> Pair:  # fmt: skip
-        """What was measured of the two as they were `kept`, or else of their likeliest weights.
+        """What was measured of the two as they were `kept`, or else with their weights of the best held-out likelihood.
 
         A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in
         purchase nDCG, whatever trained them. So where two runs were kept by different figures, the weights of the best

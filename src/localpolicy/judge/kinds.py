@@ -1,7 +1,7 @@
 """The kinds of log as a table: what each can know, which checks decide, and the strongest answer it allows.
 
 ground       *randomised*: what was shown was drawn with known probabilities. *assumed*: what people chose themselves,
-             so a hidden cause may drive both what they chose and what came of it. *none*: nothing is known of a policy
+             so a hidden cause may drive both what they chose and what it earned. *none*: nothing is known of a policy
              other than the one that wrote the log.
 asks         the estimand in words
 decides      the checks that say whether it is better
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
 
     @property
     def weighs_answers(self) -> bool:
-        """Whether it asks what answers would be worth."""
+        """Whether it asks for the reward per answer."""
         return bool({worth_of_answers, confounded_answers} & {*self.decides})
 
 
@@ -120,6 +120,6 @@ def kind_of(case: Case) -> str:
 
 
 def claims_about(case: Case, kind: Kind) -> list[Claim]:
-    """All that the checks of a kind say of a case: what decides, what was asked, and what is only known."""
+    """Claims of all checks of a kind: those that decide, those that are asked, and information."""
     known = [claim.as_fact(kind.why) for check in kind.known for claim in check(case)]
     return [*(claim for check in (*kind.decides, *kind.asked) for claim in check(case)), *known]

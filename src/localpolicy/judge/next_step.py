@@ -1,4 +1,4 @@
-"""What to do now: it follows the check that said no, or the first two that could not tell."""
+"""What to do now: it follows the check with the outcome no, or the first two that could not tell."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STAYS = (
     "Collect more of the log, and train again: the new policy is an estimate of the log, so a test online would test a "
     "copy of what wrote it."
 )
-REMEDY = {  # by the check that said no
+REMEDY = {  # by the check with the outcome no
     "other events": "Or accept some loss there (rule max_event_loss), or take a larger β, which moves less.",
     "segments": "Or accept some loss there (rule max_segment_loss), or take a larger β, which moves less.",
     "divergence": "Or take a larger β, which moves less.",
@@ -62,15 +62,15 @@ INSTEAD = "{} '{}' ({} saves it), or find out what it knows that the policy does
 
 
 class Answered(Protocol):
-    """What a next step follows from."""
+    """A verdict, as far as the next step depends on it."""
 
     @property
     def answer(self) -> str:
-        """Of the gate."""
+        """Answer of the gate."""
 
     @property
     def ground(self) -> str:
-        """What it stands on."""
+        """Ground of the answer, by its name in `kinds.GROUNDS`."""
 
     @property
     def deciding(self) -> Claim:
@@ -82,11 +82,11 @@ class Answered(Protocol):
 
     @property
     def checks(self) -> Sequence[Claim]:
-        """All of them."""
+        """Every check of the verdict."""
 
     @property
     def question(self) -> Question:
-        """What was asked of the log."""
+        """Question that the log was asked."""
 
     @property
     def imitates(self) -> bool:
@@ -102,11 +102,11 @@ class Answered(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """Of the candidate's run."""
+        """Folder of the candidate's run."""
 
 
 def next_step(verdict: Answered) -> str:
-    """What to do now."""
+    """Text of the next step."""
     if (instead := verdict.deciding.instead) is not None:
         name = instead.replace(" ", "-").lower()
         saves = f"lpi train {shlex.quote(str(verdict.data or 'DATA'))} --objective {name} --out {name}"
@@ -130,7 +130,7 @@ def would_decide(question: Question) -> str:
 
 
 def _where_open(verdict: Answered) -> str:
-    """What would tell."""
+    """Next step if the answer is "cannot tell"."""
     unsure = [check for check in verdict.checks if check.outcome == "cannot tell" and check.plain]
     if verdict.stays and unsure[0].figure not in ("order", "training"):
         return STAYS

@@ -21,7 +21,7 @@ CLOSE = 0.05
 
 
 class GateRules(Settings):
-    """What a policy must show before it is deployed."""
+    """Thresholds that a policy must pass before it is deployed."""
 
     metric: str | None = Field(
         None,

@@ -47,7 +47,7 @@ class Gate(Result):
 
     @property
     def answer(self) -> Answer:
-        """No where a check says so; cannot tell where one that was asked for could not be answered.
+        """No if a check says so; "cannot tell" if a check that was asked is inconclusive.
 
         Else the strongest that such a log allows.
         """
@@ -60,12 +60,12 @@ class Gate(Result):
 
     @property
     def ground(self) -> Ground:
-        """What the answer stands on."""
+        """Name of the ground of the answer."""
         return KINDS[self.kind].ground
 
     @property
     def next_step(self) -> str:
-        """What to do now."""
+        """Text of the next step."""
         return next_step(self)
 
     @property
@@ -106,7 +106,7 @@ class Gate(Result):
 
     @property
     def against(self) -> str:
-        """What is deployed now."""
+        """Name of the deployed policy."""
         return "the policy that wrote the log" if self.deployed is None else self.deployed.name
 
     @property
@@ -148,14 +148,14 @@ class Gate(Result):
 
     @property
     def ground_text(self) -> str:
-        """The ground, what it means, and what would undo a gain that rests on it."""
+        """The ground, what it means, and what would undo a gain that depends on it."""
         undone = [check.plain for check in self.checks if check.figure == "hidden cause" and check.plain]
         shown = undone if self.answer == "test online" else []
         return "; ".join([f"{self.ground}: {GROUNDS[self.ground]}", *shown])
 
     @property
     def caveats(self) -> list[str]:
-        """What must be known beside an answer of yes: losses that were not asked about, and what was not judged."""
+        """Caveats of an answer of yes: losses that were not asked about, and what was not judged."""
         if self.answer not in ("deploy", "test online"):
             return []
         fell = [check.plain for check in self.checks if _fell(check)]
@@ -199,7 +199,7 @@ class Gate(Result):
         return pa.Table.from_pylist([check.to_dict() for check in self.checks])
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         return {
             "answer": self.answer,
             "deploy": self.deploy,

@@ -1,25 +1,25 @@
-"""What an answer would be worth, on logs of actions without propensities, such as views and purchases.
+"""The reward per answer, on logs of actions without propensities, such as views and purchases.
 
 Such a log does not say what was shown. The *reward per answer*,
 
     Σ w R / Σ w,    w = min(π(a|x) / μ̂(a|x), 30) at what was answered,
 
-is what an answer would be worth if π had drawn the item: self-normalised importance weights, with μ̂ for the unknown μ
+is what an answer would earn if π had drawn the item: self-normalised importance weights, with μ̂ for the unknown μ
 of interactions. It knows nothing of how many answers there would be; the nDCG of all that was answered is the nearest
 such a log has to that, and alone it asks in part whether a policy shows what the old one showed. So the two are also
 taken together: the sum of both relative gains, which is that of their product to first order.
 
 **What is counted is the first time that a person meets an item.** Who buys what they have just viewed does so whatever
-is shown: the purchase is what came of the view, and no choice of a recommender's. Counted row by row, a policy that
-shows again what was just viewed earned twice as much in shops where all products sell alike. So R is all that the
-sequence earned with the item, over the number of times that it met it (popular items are met more often, and are no
+is shown: the purchase followed from the view, and no choice of a recommender's. Counted row by row, a policy that
+shows again what was just viewed earned twice as much in shops whose products all sell equally well. So R is all that
+the sequence earned with the item, over the number of times that it met it (popular items are met more often, and are no
 better for that), and π, μ̂ and ranks are among the items that the sequence did not hold
 before. Impressions state what was shown: there each row is a choice of its own, with its own reward.
 
-μ̂ is the mean of all estimates of the log. By one of another seed the weights of the very policy that is deployed had a
-mean of 1.13 to 1.24 instead of 1, since two seeds differ, and nothing was told of 13 gains of 20 % and more. Where the
-mean of w is still not 1, μ̂ is no estimate of this log, and nothing is said. docs/results/first-hour.md has the shops
-that chose this.
+μ̂ is the mean of all estimates of the log. By one of another seed the weights of the deployed policy itself had a
+mean of 1.13 to 1.24 instead of 1, since two seeds differ, and the answer was "cannot tell" for 13 gains of
+20 % and more. Where the mean of w is still not 1, μ̂ is no estimate of this log, and there is no figure.
+docs/results/first-hour.md has the shops that chose this.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def together(new: Answers, old: Answers, *, confidence: float = CONFIDENCE) -> P
 
 
 def answer_rows(answers: Answers, old: Answers, split: str) -> list[Measurement]:
-    """The reward per answer, and the gain over `old` in worth and number together, as rows of the long table."""
+    """The reward per answer, and the gain over `old` in reward and number together, as rows of the long table."""
     if answers.refusal:
         return []
     name, found = answers.choices.name, mean_estimate(answers.values, answers.choices.sequence)

@@ -39,7 +39,7 @@ class Candidate:
     facts: Mapping[str, Any] = field(default_factory=dict)  # what must agree for two to be compared
     run: Run | None = None  # None: a simple baseline, or a file of lists
     beta: float | None = None  # of the dial, where it is turned
-    notes: tuple[str, ...] = ()  # what must be said of it on the rows it is measured on
+    notes: tuple[str, ...] = ()  # notes about it on the rows it is measured on
     leaks: int = 0  # sequences of these that it was trained on
 
     @property

@@ -44,7 +44,7 @@ class Decisions(NamedTuple):
     place: np.ndarray | None = None  # whole lists: places above this one
 
     def at(self, chosen: np.ndarray) -> Decisions:
-        """Those of some positions."""
+        """Decisions at the chosen positions."""
         return Decisions(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
 
     def with_more(self, others: Decisions) -> Decisions:
@@ -151,14 +151,14 @@ def of_estimand(
 
 
 def estimand_of(above: np.ndarray | None) -> Estimand:
-    """What a policy's value is in a log with so many places above each position."""
+    """Estimand of a log, by the number of places above each position: whole lists if any place is below another."""
     return "decision" if above is None or not (above > 0).any() else "whole list"
 
 
 def whole_lists(
     log: Decisions, above: np.ndarray, list_number: np.ndarray, *, place: np.ndarray | None = None
 ) -> Decisions:
-    """The same as whole lists, from ratios of single places. Lists of which a place is not known are left out.
+    """Decisions as whole lists, from ratios of single places. Lists of which a place is not known are left out.
 
     So are lists that the log does not hold whole: a `place` other than the number of rows above it says that a row is
     missing, or there twice, and a product over the others would be of another list.

@@ -1,4 +1,4 @@
-"""How far a policy is from μ̂, beside how far one μ̂ is from another: a figure without its floor says nothing.
+"""How far a policy is from μ̂, next to how far one μ̂ is from another: a figure without its floor says nothing.
 
 All figures are exact over the catalogue, in nats: JS in [0, log 2], KL(π‖μ̂) >= 0, averaged over held-out contexts.
 """
@@ -28,7 +28,7 @@ class Spread:
     by_name: dict[str, Estimate]  # by reference, or by pair of references
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         content = {**self.overall._asdict(), "quantiles": self.quantiles, "by_reference": self.by_name}
         return {name: as_json(value) for name, value in content.items()}
 
@@ -67,7 +67,7 @@ class Divergence:
         return times_floor(self.js.overall, None if self.floor_js is None else self.floor_js.overall)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         floor = None if self.floor_js is None else {"js": self.floor_js, "kl": self.floor_kl, "ratio": self.above_floor}
         whole = {"js": self.js, "kl": self.kl, "floor": floor, "reference": self.references, "segments": self.segments}
         return {name: as_json(value) for name, value in whole.items()}
@@ -88,7 +88,7 @@ def times_floor(js: Estimate | Interval | None, floor: Estimate | Interval | Non
 
 
 def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
-    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: cannot be said.
+    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: not known.
 
     Both are estimates from the same few sequences. Of two policies as far as noise goes one has the larger mean, so a
     larger mean alone says nothing.
@@ -132,11 +132,11 @@ def divergence(
     counts: np.ndarray | None = None,
     known: np.ndarray | None = None,
 ) -> Divergence | None:
-    """What `score` measured against these references (their names are the keys of `scores.js`)."""
+    """Divergence from these references, as `score` measured it (their names are the keys of `scores.js`)."""
     if not references:
         return None
     names = [reference.name for reference in references]
-    # Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+    # Noise is what differs between seeds: two references trained in different ways are not comparable.
     kinds = dict.fromkeys(reference.kind for reference in references)
     alike = [pairs_of([each.name for each in references if each.kind == kind]) for kind in kinds]
     pairs = [pair for together in alike for pair in together if pair in scores.js]

@@ -32,7 +32,7 @@ class Estimate(NamedTuple):
     def within_unit(self) -> Interval:
         """The interval of a figure whose values lie in [0, 1], as all ranking metrics do.
 
-        Where all values seen are alike the error is 0, which is no certainty: 0 of 7 hits is Wilson's 0 to 0.35. It
+        Where all values seen are equal the error is 0, which is no certainty: 0 of 7 hits is Wilson's 0 to 0.35. It
         holds for nDCG too, which is at most a hit.
         """
         around = Interval.from_estimate(self)
@@ -42,12 +42,12 @@ class Estimate(NamedTuple):
 
 
 def t_quantile(p: float, freedom: float) -> float:
-    """t with P(T <= t) = p, T Student's with so many degrees of freedom."""
+    """t with P(T <= t) = p, T Student's with `freedom` degrees of freedom."""
     return float(stdtrit(freedom, p))
 
 
 def t_reach(freedom: float, confidence: float = CONFIDENCE) -> float:
-    """Standard errors on either side of a mean, by Student's t with so many degrees of freedom."""
+    """Standard errors on either side of a mean, by Student's t."""
     return t_quantile((1 + confidence) / 2, freedom)
 
 
@@ -62,7 +62,7 @@ def wilson(hits: float, n: float, *, confidence: float = CONFIDENCE) -> tuple[fl
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and its interval, of 95 % unless told otherwise; `low` = `high` = `mean` where it is exact."""
+    """A figure and its interval, of 95 % by default; `low` = `high` = `mean` where it is exact."""
 
     mean: float
     low: float
@@ -82,12 +82,12 @@ class Interval:
 
     @classmethod
     def from_estimate(cls, value: Estimate, *, confidence: float = CONFIDENCE) -> Interval:
-        """The same with clustered standard errors."""
+        """Estimate with clustered standard errors."""
         return cls.of(value.mean, value.se, confidence=confidence)
 
     @classmethod
     def known(cls, value: Estimate | None) -> Interval | None:
-        """The same where there is an estimate."""
+        """Interval of an estimate; None without one."""
         return None if value is None else cls.from_estimate(value)
 
     @property

@@ -3,7 +3,7 @@
 policy  seed  split  round  group  figure  mean  se  low  high  n
 
 A row is one figure of one policy over one group of positions (`Evaluation.rows`). The values per position behind it are
-found by its name: `evaluation.values("purchase.nDCG@20")`. Whatever is said of policies (a gain, a lead, the noise
+found by its name: `evaluation.values("purchase.nDCG@20")`. All statements about policies (a gain, a lead, the noise
 floor, the figure that decides) is a function of these rows and values, written once: see CONTRIBUTING, "A number is
 computed in one file".
 """
@@ -54,7 +54,7 @@ def scored(
     people: np.ndarray | None = None,
     unseen: bool = False,
 ) -> Scores:
-    """Score a policy at the positions of a split, beside each reference but itself.
+    """Score a policy at the positions of a split, with each reference but itself.
 
     `values` is r̂ (default: the policy's own, or the items' mean rewards), asked for where propensities were logged or
     where `propensities` names a reference that stands for them. `people` are the sequences of the split that are scored
@@ -90,7 +90,7 @@ def measured(
     imputation: Imputation | None = None,
     rules: OverlapRules | None = None,
 ) -> Evaluation:
-    """All figures of a policy that was scored, with its distance from those of `references` that it was scored beside.
+    """All figures of a policy that was scored, with its distance from those of `references` that it was scored with.
 
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
     stands for them.
@@ -159,7 +159,7 @@ def evaluate(
     """Measure one run on a split: ranking, reward, divergence from each run of `against`, truth where there is one.
 
     A saved baseline or a CSV or Parquet file of lists is measured likewise. `data` may be newer than what the run was
-    trained on: what it does not know of it counts against it, and is said in `settings["notes"]`.
+    trained on: what it does not know of it counts against it, and is in `settings["notes"]`.
     Without `against` the divergence is taken from the run's own logging head, where it has one; its noise floor is
     then not known. `world` is the folder of a simulated world (default: the data's own, where it was simulated).
     `propensities` names a reference whose probabilities stand for logged ones. `imputation` is the folder of imputed

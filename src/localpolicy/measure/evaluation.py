@@ -66,7 +66,7 @@ class Evaluation(Result):
 
     @cached_property
     def metrics(self) -> dict[str, dict[str, Estimate]]:
-        """Those of single groups of positions, by group, then by metric."""
+        """Metrics of single groups of positions, by group, then by metric."""
         found: dict[str, dict[str, Estimate]] = {}
         for name in self.figures:
             group, _, metric_name = name.rpartition(".")
@@ -193,7 +193,7 @@ class Evaluation(Result):
         return as_arrow(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         nothing: dict[str, Any] = {"js": None, "kl": None, "floor": None, "reference": []}
         return {
             "metrics": as_json(self.metrics),

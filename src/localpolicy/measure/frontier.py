@@ -16,14 +16,14 @@ from localpolicy.measure.significance import Paired, Valued, paired_family
 
 @dataclass(frozen=True)
 class Exchange:
-    """What one policy has gained and lost against the base."""
+    """Gains and losses of one policy against the base."""
 
     name: str
     gains: dict[str, Paired]  # by figure; the tests of all policies and figures are read together
     beaten_by: list[str]  # policies whose means are no smaller in any figure, and larger in one; none: on the frontier
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         return {key: as_json(value) for key, value in vars(self).items()}
 
 

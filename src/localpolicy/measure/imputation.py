@@ -1,7 +1,7 @@
 """iAR@1: the reward a policy's first item would earn, were every missing rating what a factorisation says.
 
 Imputed reward prefers collapse (a policy that shows two films to everyone can score highest), and depends on the
-imputation more than on the policy: it is always shown beside coverage, entropy and the imputation's own quality.
+imputation more than on the policy: it is always shown with coverage, entropy and the imputation's own quality.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Imputation:
     data: str  # digest
 
     def to_dict(self) -> dict[str, Any]:
-        """What `--json` says of it."""
+        """Content of the JSON output."""
         return {"quality": self.quality, "config": self.config.model_dump()}
 
     def save(self, folder: Path | str) -> None:
@@ -202,7 +202,7 @@ def impute(data: Prepared) -> Imputation:
 
 
 def measure(factors: Factors, ratings: Ratings, held_out: np.ndarray) -> dict[str, float]:
-    """Error and order on held-out ratings, beside what an item's mean rating would give."""
+    """Error and order on held-out ratings, next to what an item's mean rating would give."""
     known, test = ratings.only(~held_out), ratings.only(held_out)
     counts = np.bincount(known.item, minlength=ratings.n_items)
     overall = known.value.mean()

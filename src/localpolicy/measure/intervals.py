@@ -10,7 +10,7 @@ import numpy as np
 from localpolicy.measure.decisions import effective_sample
 from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, clustered_se, sequences_of, t_quantile, t_reach
 
-BELIEF = 30.0  # rewarded decisions against which the spread of dealt-out rewards counts as much as the one seen
+BELIEF = 30.0  # rewarded decisions against which the spread of permuted rewards counts as much as the one seen
 
 
 class Contributions(NamedTuple):
@@ -33,7 +33,7 @@ class Contributions(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The estimate."""
+        """Mean of the contributions: the estimate."""
         return float(self.values.mean())
 
     @property
@@ -48,7 +48,7 @@ class Contributions(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """From low to high."""
+    """Lower and upper end of an interval."""
 
     low: float
     high: float
@@ -78,8 +78,8 @@ def skewed(found: Contributions, *, confidence: float = CONFIDENCE) -> Bounds:
     g(T) = T + a T²/3 + a² T³/27 + a/6 normal up to O(1/C); inverted, T = 3/a ((1 + a (z - a/6))^(1/3) - 1).
 
     Where rewards are rare, the few that were earned rarely lie under the large weights, and the spread seen is too
-    small. But all weights are known: so the moments seen are shrunk towards those of all leverages l with rewards dealt
-    out at random, E[l²] Var(r) and E[l³] E(r - r̄)³, by `BELIEF` decisions' worth against those that earned anything.
+    small. But all weights are known: so the moments seen are shrunk towards those of all leverages l with rewards
+    permuted at random, E[l²] Var(r) and E[l³] E(r - r̄)³, as by `BELIEF` decisions on top of those that earned.
 
     Both ends lie further out by what the log cannot know (see `never_shown`).
     """

@@ -24,7 +24,7 @@ LEVEL = 0.05  # of each test
 
 
 class Checked(NamedTuple):
-    """What a test of an assumption found."""
+    """Result of a test of an assumption."""
 
     p: float  # two-sided, or of the one side that matters
     place: int | None  # counted from 1: where it fails most clearly; None: over all places together
@@ -39,8 +39,8 @@ class Checked(NamedTuple):
 def cascade_test(log: Decisions) -> Checked | None:
     """Whether rewards depend on the items below; None where no list has a place below another.
 
-    Σ_j of the covariances gets half of the level, for a list's places are mostly alike; the places by themselves share
-    the other half, for they may differ in sign.
+    Σ_j of the covariances gets half of the level, for a list's places mostly behave equally; the places by themselves
+    share the other half, for they may differ in sign.
     """
     place, below = log.places, pull_below(log)
     asked = ~_last(log) & (log.weight > 0)  # decided by the places above, so that what is left has the same law
@@ -100,7 +100,7 @@ def _bins(score: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def by_whole_lists(log: Decisions) -> Decisions:
-    """The same with every reward weighted by the ratio of its whole list: right whatever a reward depends on."""
+    """Decisions with every reward weighted by the ratio of its whole list: right whatever a reward depends on."""
     return log._replace(weight=np.repeat(log.whole_weight, np.diff(np.append(log.starts, len(log.weight)))))
 
 

@@ -103,7 +103,7 @@ def examination(mu: np.ndarray, place: np.ndarray, reward: np.ndarray) -> Examin
     shrunk: a ridge on places made errors of 40 %.
     """
     if (reward < 0).any():
-        raise DataError("how places are looked at is told by rewards of at least 0; found negative ones.")
+        raise DataError("how places are looked at is estimated from rewards of at least 0; found negative ones.")
     places = mu.shape[1]
     counts = np.zeros((places, places))
     for k in range(places):
@@ -136,7 +136,7 @@ def _groups(pairs: np.ndarray) -> np.ndarray:
 
 
 class Chosen(NamedTuple):
-    """The estimate that stands, and what the log said of the assumptions."""
+    """The estimate that stands, and the tests of its assumptions."""
 
     form: Form
     weight: np.ndarray  # [n]

@@ -1,8 +1,8 @@
 """What is measured: the question that a log can be asked, and metrics of one rank.
 
 value     rewards differ and propensities were logged: what a policy earns, by importance weights
-rewards   kinds of action differ in reward, or sales in what they brought beside rows that are no sale; no propensities:
-          what an answer would be worth, alone and with how many answers there would be (see measure.answers)
+rewards   kinds of action differ in reward, or sales in what they earn, among rows that are no sale; no propensities:
+          the reward per answer, alone and with how many answers there would be (see measure.answers)
 liking    opinions, or measures of what people did: how well what is ranked high was liked. Never the nDCG of everything
           taken: that refuses a policy for burying what people disliked
 nothing   all rewards are equal, or the log is a till's: models can be ranked, and there is no verdict
@@ -117,7 +117,7 @@ def own_metric(function: OwnMetric) -> str:
 
 
 def _own_values(name: str, rank: Array, tied: Array, reward: Array) -> Array:
-    """What the user's metric gives at each position."""
+    """Values of the user's metric at each position."""
     values = np.asarray(OWN[name](rank, reward), dtype=np.float64)
     if values.shape != rank.shape or not np.isfinite(values).all():
         raise ConfigError(

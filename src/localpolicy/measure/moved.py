@@ -1,4 +1,4 @@
-"""What a policy would change, for a person's eye: the items that it shows more and less, and what its gain is worth.
+"""What a policy would change, for a person's eye: the items that it shows more and less, and what its gain amounts to.
 
 A figure may praise a policy that shows fuel to everybody. The list of what moved most says so before any figure does.
 """
@@ -31,7 +31,7 @@ class Moved(NamedTuple):
 
     @property
     def change(self) -> float:
-        """In shares of all contexts."""
+        """Changes as shares of all contexts."""
         return self.after - self.before
 
 
@@ -72,13 +72,13 @@ def most_moved(
     return MostMoved(more, less, float(np.abs(change).sum()) / 2)
 
 
-class Worth(NamedTuple):
+class GainPerDay(NamedTuple):
     """A gain in the reward's own unit, with its interval."""
 
     gain: float
     low: float
     high: float
-    per: int  # so many of what is counted
+    per: int  # of what is counted
     counted: str  # decisions, lists, visits or answers
     unit: str  # the log's name of what is earned
     a_day: float | None  # of what is counted, by the log's times
@@ -92,7 +92,7 @@ class Worth(NamedTuple):
         return gain, low, high
 
 
-def worth_of(data: Prepared, gain: float, low: float, high: float, *, counted: str = "decisions") -> Worth:
+def gain_per_day(data: Prepared, gain: float, low: float, high: float, *, counted: str = "decisions") -> GainPerDay:
     """What a gain per decision, list, visit or answer comes to, per 1,000 of them and per day.
 
     How many answers a day brings depends on what is shown: of answers there is no figure per day.
@@ -100,7 +100,7 @@ def worth_of(data: Prepared, gain: float, low: float, high: float, *, counted: s
     kind = reward_kind(data)
     unit = "reward" if kind is None else kind.column
     a_day = per_day(data, counted=counted) if counted in ("decisions", "lists", "visits") else None
-    return Worth(PER * gain, PER * low, PER * high, PER, counted, unit, a_day)
+    return GainPerDay(PER * gain, PER * low, PER * high, PER, counted, unit, a_day)
 
 
 def per_day(data: Prepared, *, counted: str = "decisions") -> float | None:

@@ -70,12 +70,12 @@ def interval_text(interval: Interval | None, digits: int | None = None, *, signe
 
 
 def sentences(said: Mapping[str, object]) -> str:
-    """Those that are to be said, one after the other."""
+    """Join the sentences whose condition holds."""
     return " ".join(sentence for sentence, holds in said.items() if holds)
 
 
 def joined(names: Iterable[str]) -> str:
-    """a, b and c."""
+    """Text `a, b and c`."""
     *first, last = names
     return f"{', '.join(first)} and {last}" if first else last
 
@@ -86,7 +86,7 @@ def counted(number: int, what: str) -> str:
 
 
 def corrected(tests: int) -> str:
-    """What must stand beside an interval or a mark that is one of several; nothing beside one made alone."""
+    """Note for an interval or a mark that is one of several; empty for one made alone."""
     return f", corrected for {counted(tests, 'comparison')}" if tests > 1 else ""
 
 

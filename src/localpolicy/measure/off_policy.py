@@ -190,7 +190,7 @@ def _probabilities(policy: Any, table: pa.Table) -> tuple[np.ndarray, np.ndarray
             raise DataError(f"item_id is {kinds}: they cannot be matched.") from None
         at = np.asarray(found.combine_chunks().fill_null(-1).to_numpy(), np.int64)
         if (at < 0).all():
-            raise DataError("the table of probabilities lists none of the log's items: do both call them alike?")
+            raise DataError("the table of probabilities lists none of the log's items: do both use the same ids?")
         return np.where(at >= 0, every[at], 0.0), every
     try:
         every = np.asarray(policy, np.float64)

@@ -1,6 +1,6 @@
 """Whatever may be judged, opened on the rows it is judged on: a run, a saved baseline, or a file of lists.
 
-What differs between two that are compared is said in words, never passed over: other data, items that one does not
+What differs between two that are compared is noted in words, never passed over: other data, items that one does not
 know, rows it was trained on, one seed on both sides.
 """
 
@@ -41,7 +41,7 @@ def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
             raise RunError(f"two runs are called '{name}': name each run once, or rename a folder.")
         if name in taken:
             raise RunError(
-                f"a run is called '{name}', as the simple baseline beside it is: rename its folder, or leave the "
+                f"a run is called '{name}', as a simple baseline is: rename its folder, or leave the "
                 "baselines out (--no-baselines)."
             )
     return names
@@ -119,7 +119,7 @@ def open_all(
 
 
 def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: str = "auto") -> Candidate:
-    """The same run with its weights of the best held-out likelihood, where these were kept beside others."""
+    """The same run with its weights of the best held-out likelihood, if these were kept in addition to others."""
     run = candidate.run
     assert run is not None
     if run.kept_by in BY_LIKELIHOOD or not has_likeliest(run):
@@ -158,7 +158,8 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Ca
         wrote = f" If {name} wrote this log as it served, judge against what it showed: --against log."
         raise RunError(
             f"{name} was trained on {kind}, and {data.path} holds {data.kind}: what was shown and what people did are "
-            "not compared with each other. Prepare both logs alike." + (wrote if data.kind == "impressions" else "")
+            "not compared with each other. Prepare both logs as the same kind."
+            + (wrote if data.kind == "impressions" else "")
         )
     policy = remap(candidate.policy, data)
     facts = {fact: value for fact, value in candidate.facts.items() if fact != DATA}

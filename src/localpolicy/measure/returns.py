@@ -6,9 +6,9 @@ sign than what a visit earns. Two questions ask for the return, as far as the lo
 visit       π draws every item of a visit: Σ_t γ^t [ρ_1..ρ_t (r_t - Q̂_t) + ρ_1..ρ_{t-1} E_π Q̂_t], doubly robust.
             Its weights are products, so that few visits of many steps stand for π
 deviation   π draws one item, or a few in a row, and μ all later ones: E_μ[w (G - Q̂) + E_π Q̂], G being all that the
-            visit earned from here on. It needs no more overlap than so many decisions do; where one gains in all
-            contexts, π gains (the policy improvement theorem). As many items are asked for as the log covers: what a
-            few in a row bring is nearer to what a visit earns
+            visit earned from here on. It needs no more overlap than that number of decisions does; if one gains in
+            all contexts, π gains (the policy improvement theorem). As many items are asked for as the log covers: what
+            a few in a row bring is nearer to what a visit earns
 
 Q̂(x, a) = V̂(x) + q(a) is a plain model of means, fitted on other rows. It is never the critic that made the policy: what
 a critic gets wrong its policy prefers, and both would agree. Any Q̂ leaves the estimates unbiased.
@@ -59,7 +59,7 @@ class Visits(NamedTuple):
 
     @classmethod
     def of_split(cls, data: Prepared, split: str) -> Visits:
-        """All that a policy chose in a split. Of a list: its first item, and what all its places earned."""
+        """Decisions of a policy in a split. Of a list: its first item, and what all its places earned."""
         source = data[split]
         chosen = np.asarray(source.arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
         sequence = np.repeat(np.arange(len(source)), np.diff(source.offsets))[chosen]
@@ -70,7 +70,7 @@ class Visits(NamedTuple):
         return cls.of(sequence[starts], item[starts], np.add.reduceat(reward, starts) if len(starts) else reward)
 
     def at(self, chosen: np.ndarray) -> Visits:
-        """Those of some visits."""
+        """Decisions of the chosen visits."""
         return Visits(*(column[chosen] for column in self))
 
     def known(self, weight: np.ndarray) -> np.ndarray:
@@ -164,7 +164,7 @@ class ReturnModel(NamedTuple):
         return np.asarray(self.by_step[_steps(visits)] + self.by_item[visits.before])
 
     def logits(self, batch: Batch) -> Logits:
-        """q as a row over the catalogue, alike at all positions: for E_π q."""
+        """q as a row over the catalogue, the same at all positions: for E_π q."""
         import torch
 
         return SparseLogits.constant(torch.from_numpy(self.of_taken.astype(np.float32)), batch)
@@ -204,7 +204,7 @@ def of_visits(visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: fl
 def of_deviations(
     visits: Visits, weight: np.ndarray, opinion: Opinion, *, gamma: float, steps: int = 1, after: bool = True
 ) -> Contributions:
-    """v_t = E_π Q̂ + ρ_t (r_t + γ v_{t+1} - Q̂), `steps` times from v = G on: π draws so many items, μ the rest.
+    """v_t = E_π Q̂ + ρ_t (r_t + γ v_{t+1} - Q̂), `steps` times from v = G on: π draws G items, μ the rest.
 
     Without what comes `after` these items v begins at 0.
     """
@@ -236,7 +236,7 @@ class ReturnGain(NamedTuple):
 
     @property
     def unit(self) -> Literal["visits", "decisions"]:
-        """What is counted."""
+        """Unit of the sample size: visits or decisions."""
         return "visits" if self.asked == "visit" else "decisions"
 
 

@@ -168,7 +168,7 @@ def score(
 #     agreement   share of pairs of candidates of different reward that the policy orders as the person did
 #
 # Ties count by their expectation. Both speak of items that people chose to rate; how they would like the others is not
-# known, and the notes beside the figures say so.
+# known, and the notes say so.
 #
 # Rank correlation with the true mean rating of what a policy shows (and shows first), 24 policies in 8 simulated
 # worlds: nDCG .60 (.62), weighted by reward .73 (.77), top .87 (.98), agreement .87 (.98).
@@ -207,7 +207,7 @@ def liking_of(rows: Logits, batch: Batch, chosen: Tensor) -> tuple[Tensor, Tenso
 # ---------------------------------------------------------------------- r̂, for the direct and doubly robust estimates
 
 
-PRIOR = 20.0  # decisions' worth of belief in the mean of all items
+PRIOR = 20.0  # decisions, the weight of the belief in the mean of all items
 
 
 @dataclass(frozen=True)

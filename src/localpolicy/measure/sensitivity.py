@@ -1,6 +1,6 @@
 """How strong a hidden cause must be to undo a gain, and how strong the causes are that a log shows.
 
-Where people chose themselves, something unseen may drive both what they take and what comes of it. The marginal
+Where people chose themselves, something unseen may drive both what they take and what it earns. The marginal
 sensitivity model bounds what it can do: given the unseen, the probability of what was taken is within a factor Γ of
 the one that the log's contexts give, so that each weight lies in [w/Γ, Γw]. The lowest self-normalised value within
 these bounds gives the small weights to the best rewards: a sort finds it. Γ* is where the gain's lower end meets 0.
@@ -25,12 +25,12 @@ from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of,
 STRONGEST = 100.0  # a Γ that is not looked beyond
 HALVINGS = 30
 WITHIN = 0.9  # of what was taken: a yardstick covers so many
-BELIEFS = tuple(4.0**power for power in range(12))  # actions' worth of belief in an item's share of all
+BELIEFS = tuple(4.0**power for power in range(12))  # actions, the weight of the belief in an item's share of all
 HOUR, HOURS = 3_600_000, 24  # milliseconds
 
 
 class Sensitivity(NamedTuple):
-    """What a hidden cause would have to do, beside what a seen one does."""
+    """What a hidden cause would have to do, next to what an observed one does."""
 
     strength: float  # Γ*; 1 where the gain is not significant anyway, infinite where nothing undoes it
     yardstick: float | None  # Γ of the strongest cause that the log shows; None where it shows none
@@ -38,7 +38,7 @@ class Sensitivity(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """log Γ* over the yardstick's: so many times as strong as the strongest seen cause."""
+        """log Γ* over the yardstick's: how many times as strong as the strongest seen cause."""
         if self.yardstick is None or self.yardstick <= 1:
             return None
         return math.log(self.strength) / math.log(self.yardstick)
@@ -103,7 +103,7 @@ def sensitivity(
     data: Prepared, split: str, weight: np.ndarray, reward: np.ndarray, sequence: np.ndarray,
     old: np.ndarray | None = None, *, confidence: float = CONFIDENCE,
 ) -> Sensitivity:  # fmt: skip
-    """What a hidden cause must do to undo a gain measured on a split, beside what a seen one does there."""
+    """What a hidden cause must do to undo a gain measured on a split, next to what an observed one does there."""
     strength = strength_to_undo(weight, reward, sequence, old, confidence=confidence)
     seen = seen_causes(data, split)
     cause = max(seen, key=seen.__getitem__, default=None)
@@ -129,8 +129,8 @@ def seen_factor(
 ) -> float:  # fmt: skip
     """The `WITHIN` quantile of max(ρ, 1/ρ), ρ = p(a | cause) / p(a) of what was taken on held-out rows.
 
-    p(a) = (n_a + 1) / (n + V), and p(a | c) = (n_ca + κ p(a)) / (n_c + κ). κ is the one under which each row is
-    likeliest by all the others: pairs that are rare by chance must not look like a cause.
+    p(a) = (n_a + 1) / (n + V), and p(a | c) = (n_ca + κ p(a)) / (n_c + κ). κ maximises the
+    likelihood of each row given all the others: pairs that are rare by chance must not look like a cause.
     """
     if not (len(item) and len(held_out_item)):
         return 1.0

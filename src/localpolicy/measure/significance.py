@@ -86,11 +86,11 @@ class Paired:
         return next((mark for level, mark in LEVELS if self.holm_p < level), "")
 
     def __neg__(self) -> Paired:
-        """Of second - first."""
+        """Test of second - first."""
         return replace(self, difference=-self.difference, low=-self.high, high=-self.low)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
@@ -117,7 +117,7 @@ def paired_family(values: Mapping[Key, Values], *, confidence: float = CONFIDENC
 
 
 class _Gap(NamedTuple):
-    """What a paired test rests on: the differences, of how many sequences, and how far out the values go."""
+    """Moments behind a paired test: the differences, of how many sequences, and how far out the values go."""
 
     seen: Estimate
     sequences: int
@@ -143,14 +143,14 @@ class _Gap(NamedTuple):
         (mean, se, n, plain_se), freedom = self.seen, self.sequences - 1
         reach = t_reach(freedom, confidence) * se if freedom > 0 else math.nan
         if se == 0:
-            # All differences seen are alike, which is no certainty about those not seen: as many as 0 of C allows may
+            # All differences seen are equal, which is no certainty about those not seen: as many as 0 of C allows may
             # be as far out as the values go.
             reach = wilson(0, self.sequences, confidence=confidence)[1] * self.largest
         return Paired(mean, se, mean - reach, mean + reach, self.p, _two_sided(mean, plain_se, n - 1), n, holm_p)
 
 
 def _two_sided(mean: float, se: float, freedom: int) -> float:
-    """P(|T| >= |mean / se|), T Student's with so many degrees of freedom."""
+    """P(|T| >= |mean / se|), T Student's with n - 1 degrees of freedom."""
     if freedom < 1 or math.isnan(se):
         return math.nan
     if se == 0:
@@ -221,7 +221,7 @@ class Valued(Protocol):
 
     @property
     def name(self) -> str:
-        """As tables call it."""
+        """Name in tables."""
 
     def estimate(self, name: str) -> Estimate:
         """The figure called `purchase.nDCG@20`."""
@@ -232,7 +232,7 @@ class Valued(Protocol):
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sequences with so many positions of one event."""
+    """Sequences by their number of positions of one event."""
 
     label: str
     means: dict[str, Estimate]  # by policy, over sequences
@@ -245,7 +245,7 @@ class Bucket:
         return "" if self.test is None else self.test.stars
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
@@ -283,7 +283,7 @@ class Lead(NamedTuple):
     bootstrap_p: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         return {"best": self.best, "second": self.second, **self.test.to_dict(), "bootstrap_p": self.bootstrap_p}
 
 

@@ -1,4 +1,4 @@
-"""Values per position, groups of positions (by what came of them, and by what is known before), and their figures."""
+"""Values per position, groups of positions (by their outcome, and by what is known before), and their figures."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def values_of(scores: Scores, name: str, within: np.ndarray | None = None) -> tu
 def reward_weighted(scores: Scores, name: str, here: np.ndarray) -> np.ndarray:
     """r m / mean(|r|) at the positions `here` [n], m being a metric such as nDCG@20.
 
-    Its mean is Σ r m / Σ |r|: one figure for events of different worth, at the prices of the rewards. The mean of |r|
+    Its mean is Σ r m / Σ |r|: one figure for events of different rewards, at the prices of the rewards. The mean of |r|
     is that of these positions: of a part of them the figure is again at most 1.
     """
     reward = scores.reward[here].astype(np.float64)

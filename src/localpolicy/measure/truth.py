@@ -1,7 +1,7 @@
 """The true value of a policy in a simulated world: an exact sum in the bandit, paired rollouts in the store.
 
 A policy reads histories as its own log held them: one trained on interactions sees answered items alone, one
-trained on impressions sees all that was shown with what came of it. Items it never saw in its log are left out of
+trained on impressions sees all that was shown with its outcome. Items it never saw in its log are left out of
 its histories, and it shows them with probability 0.
 
 A policy of the loop is measured against the one before and the first, μ, on contexts that are the same for every policy
@@ -45,7 +45,7 @@ LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be 
 
 @dataclass(frozen=True)
 class Truth:
-    """J(π) beside J(μ). `se` is 0 where J is exact; `gain` is paired, so its error is smaller than either's."""
+    """J(π) and J(μ). `se` is 0 where J is exact; `gain` is paired, so its error is smaller than either's."""
 
     value: float
     se: float
@@ -86,7 +86,7 @@ def _mean(values: np.ndarray) -> dict[str, float]:
 class PolicyAgent:
     """π as an agent of a world: it draws one item per history, and tells the probability it had.
 
-    `greedy` shows the likeliest item instead, with probability 1.
+    `greedy` shows the most probable item instead, with probability 1.
     """
 
     policy: Deployable

@@ -51,11 +51,11 @@ class OffPolicy(Result):
     beside: dict[str, OffPolicy] = field(default_factory=dict)  # of a log of lists: other questions, by their estimand
     refusals: dict[str, str] = field(default_factory=dict)  # estimators that were asked for and say nothing, and why
     cascade: Checked | None = None  # of whole lists: whether a reward depends on the items below
-    notes: tuple[str, ...] = ()  # what must be said of the policy on these rows
+    notes: tuple[str, ...] = ()  # notes about the policy on these rows
 
     @property
     def unit(self) -> Literal["lists", "decisions"]:
-        """What is counted."""
+        """Unit of the sample size: lists or decisions."""
         return "lists" if self.estimand == "whole list" else "decisions"
 
     @property
@@ -79,7 +79,7 @@ class OffPolicy(Result):
         return f"value per {self.unit.removesuffix('s')}{below}: {', '.join([*said, *self.refusals.values()])}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         left_out = {"log", *(name for name in ("beside", "refusals", "notes", "cascade") if not getattr(self, name))}
         return {name: as_json(value) for name, value in vars(self).items() if name not in left_out}
 
@@ -123,7 +123,7 @@ def value_of_scores(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy | None:
-    """What a scored policy earns: per decision, or per list where the log has lists, beside the two other questions.
+    """What a scored policy earns: per decision, or per list if the log has lists, with the two other questions.
 
     None where the log has no propensities. Where a list has one reward, there are no other questions.
     """
@@ -144,7 +144,7 @@ def value_of_questions(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy | None:
-    """The value of decisions by each of several estimands, the others beside the first; None where one has none."""
+    """The value of decisions by each of several estimands, the others in its `beside`; None where one has none."""
     found = []
     for estimand, log in logs.items():
         if log is None:

@@ -75,7 +75,7 @@ def _series(policy: PolicyInfo, look: Mapping[str, tuple[str, str]], beside: Seq
 
 
 NOT_THERE = {"epoch": "it was not validated there", "round": "it had stopped before"}
-LABEL_LIMIT = 30  # characters of a name drawn beside its point
+LABEL_LIMIT = 30  # characters of a name drawn next to its point
 SHARE = re.compile(r"^([^*+]*[ .])?((HR|nDCG|MRR|coverage)(@\d+)?|effective share)$")  # figures between 0 and 1
 NOT_NEGATIVE = re.compile(r"^(JS|KL|entropy)\b")
 
@@ -117,7 +117,7 @@ class Chart:
 
     @property
     def policies(self) -> set[str]:
-        """Those that a chart of `values` draws."""
+        """Grid lines that a chart of `values` draws."""
         return {datum["policy"] for datum in self.spec["datasets"]["values"]}
 
 
@@ -164,13 +164,13 @@ def drawn(
 
 
 def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: Any) -> alt.Chart:
-    """A named view of a named data set; with `aria` a screen reader is told of each mark."""
+    """A named view of a named data set; with `aria` a screen reader gets each mark."""
     style |= {} if aria else {"aria": False}
     return alt.Chart(alt.NamedData(name=data), name=name, mark=alt.MarkDef(type=mark, **style))
 
 
 def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
-    """The name of a rule, beside it."""
+    """The name of a rule, next to it."""
     place: dict[str, Any] = {"align": align, "baseline": "top", "dx": dx, "dy": dy}
     return layer(f"{data}_words", data, "text", fontStyle="italic", color=DARK, **place)
 
@@ -190,5 +190,5 @@ def bar(figure: Interval, name: str, axis: str = "") -> Datum:
 
 
 def shortened(name: str, limit: int = LABEL_LIMIT) -> str:
-    """A name that fits beside a point."""
+    """A name that fits next to a point."""
     return name if len(name) <= limit else name[: limit - 1].rstrip() + "…"

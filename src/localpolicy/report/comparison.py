@@ -1,4 +1,4 @@
-"""A comparison as a report: what was found in plain words, then every figure it rests on.
+"""A comparison as a report: what was found in plain words, then every figure behind it.
 
 `lpi compare --html`, `lpi go` and the demo make their pages here, so that there is one report.
 """
@@ -39,7 +39,7 @@ Bars = Sequence[tuple[float, float, int]]  # of a histogram: from, to, contexts
 
 
 class Names(dict[str, str]):
-    """What a policy is called on the page: its run's name, where nothing else is said."""
+    """What a policy is called on the page: its run's name, if nothing else is given."""
 
     def __missing__(self, name: str) -> str:
         return name
@@ -127,7 +127,7 @@ def _decided(row: Measurement, comparison: Comparison) -> Measurement:
 
 
 def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> PolicyInfo:
-    """Who it is, and what its run says of its training."""
+    """Who it is, and how its run was trained."""
     info = PolicyInfo(names[candidate.name], candidate.origin.objective, js_histogram=bars)
     run = candidate.run
     if run is None or not run.started:

@@ -23,7 +23,7 @@ ASKS = "Ranks ask in part what was shown before: whether to deploy it is for the
 
 
 def called_on(comparison: Comparison, section: Section) -> dict[str, str]:
-    """What the section calls each policy."""
+    """Name of each policy in the section."""
     return dict(zip(comparison.names, section.names, strict=True))
 
 
@@ -33,7 +33,7 @@ def who_is(comparison: Comparison, section: Section) -> dict[str, Candidate]:
 
 
 def judged_on(comparison: Comparison, section: Section) -> str:
-    """What the section calls the best of the policies that are meant to be better than the log."""
+    """Name in the section of the best of the policies that are meant to be better than the log."""
     return called_on(comparison, section)[comparison.best_new]
 
 

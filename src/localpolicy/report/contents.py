@@ -68,7 +68,7 @@ class PolicyInfo:
 
 @dataclass(frozen=True)
 class SampleLists:
-    """What two policies would show after the same history."""
+    """Lists of two policies after the same history."""
 
     history: Sequence[str]
     lists: Mapping[str, Sequence[tuple[str, float]]]  # policy -> (item, probability)
@@ -88,13 +88,13 @@ class Section:
     segments: Sequence[Measurement] = ()  # a figure by segment of the positions: rows of it too
     columns: Mapping[str, str] = field(default_factory=dict)  # the figures compared -> as people say them
     at_k: Mapping[str, str] = field(default_factory=dict)  # the same at every k; none is tested
-    main: str = ""  # the figure that decides, charted where no truth is known; the first column if not said
-    ranked: str = ""  # the column of ranks, of which the segments are; `main` if not said
+    main: str = ""  # the figure that decides, charted where no truth is known; the first column if empty
+    ranked: str = ""  # the column of ranks, of which the segments are; `main` if empty
     gains: Mapping[str, Mapping[str, Paired]] = field(default_factory=dict)  # by policy and figure, over the baseline
     traded: Sequence[str] = ()  # one metric of each event, where there are several: what is gained may be lost there
     corrected: Mapping[str, int] = field(default_factory=dict)  # by figure: for how many comparisons its gains are
     unseen_by_js: Collection[str] = ()  # policies within noise by JS that rank otherwise than the baseline
-    likeliest: Sequence[str] = ()  # those whose gains are between likeliest weights, not between the figures shown
+    likeliest: Sequence[str] = ()  # gains between weights of the best likelihood, not between the figures shown
     logging_value: Interval | None = None  # J(μ)
     reference: str = ""  # which μ̂ divergences are taken against
     baseline: str = ""  # the policy that gains are taken over
@@ -117,7 +117,7 @@ class Section:
         return self._by_name.get((policy, name.removeprefix("all.")))
 
     def mean(self, policy: str, name: str) -> float | None:
-        """The same without its interval."""
+        """Mean of a figure, without its interval."""
         figure = self.figure(policy, name)
         return None if figure is None else figure.mean
 
@@ -137,7 +137,7 @@ class Section:
 
     @property
     def names(self) -> list[str]:
-        """Of the policies."""
+        """Names of the policies, in the order of the section."""
         return [policy.name for policy in self.policies]
 
     def decisive(self, policy: str) -> float:
@@ -150,7 +150,7 @@ class Section:
         return max(among, key=self.decisive)
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Content of the JSON output."""
         content = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_PAGES}
         content["measurements"] = [*self.measurements, *self.segments]
         return {name: as_json(value) for name, value in content.items()}
@@ -178,5 +178,5 @@ class Contents:
     answer: Mapping[str, str] = field(default_factory=dict)  # of a gate: why, ground, but
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Content of the JSON output."""
         return {name: as_json(value) for name, value in vars(self).items()}

@@ -84,7 +84,7 @@ def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart
 
 
 def _floor_text(section: Section) -> str:
-    """The noise floor in words, with as many decimals as the divergences beside it."""
+    """The noise floor in words, with as many decimals as the divergences next to it."""
     distances = [section.mean(policy.name, "JS") for policy in section.policies]
     digits = decimals([*distances, section.floor.mean if section.floor else None])
     return f"noise floor {interval_text(section.floor, digits)}"
@@ -266,7 +266,7 @@ def histogram(section: Section, series: Sequence[Series], identity: str) -> Char
         "from:Q",
         title="JS divergence of a context, in nats",
         scale=alt.Scale(type="sqrt", domain=[0.0, furthest], nice=False),
-        # So many ticks are asked for, else the library thins the values.
+        # This many ticks are asked for, else the library thins the values.
         axis=alt.Axis(values=ticks, tickCount=100, format="~g", labelOverlap="greedy", labelSeparation=6),
     )
     labels = json.dumps([shortened(name, 24) for name in rows])

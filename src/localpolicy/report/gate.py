@@ -42,7 +42,7 @@ def gate_tables(verdict: Gate, *, why: bool = False) -> list[Table]:
 
 
 def answer_table(verdict: Gate) -> Table:
-    """The answer, one reason with its number, its ground, what must be known beside it, and the next step."""
+    """The answer, one reason with its number, its ground, its caveats, and the next step."""
     rows = [*answer_rows(verdict).items(), ("next", verdict.next_step)]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.replaced}"
     return Table(title, [Column("", numeric=False)] * 2, rows)

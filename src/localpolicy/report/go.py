@@ -103,19 +103,19 @@ def moved_table(result: GoResult) -> Table:
     said = f"Shares of the first place move by {percent(moved.moved)} in all."
     title = f"What {verdict.evaluation.name} would change"
     columns = ("item", Column("shown", numeric=False), before, f"first, by {verdict.evaluation.name}")
-    return Table(title, columns, rows, " ".join([worth_said(result), said]).strip())
+    return Table(title, columns, rows, " ".join([gain_text(result), said]).strip())
 
 
-def worth_said(result: GoResult) -> str:
+def gain_text(result: GoResult) -> str:
     """The gain per 1,000 decisions, lists, visits or answers, and per day, in the log's own unit; empty if unknown."""
-    worth, verdict = result.worth, result.verdict
-    if worth is None or verdict is None:
+    found, verdict = result.gain, result.verdict
+    if found is None or verdict is None:
         return ""
     share = f"{verdict.rules.confidence:.0%}"
-    gain, low, high = (f"{each:+,.4g}" for each in (worth.gain, worth.low, worth.high))
-    text = f"Gain per {worth.per:,} {worth.counted}, in {worth.unit}: {gain} ({low} to {high} with {share} confidence)"
-    if worth.daily is not None:
-        gain, low, high = (f"{each:+,.4g}" for each in worth.daily)
+    gain, low, high = (f"{each:+,.4g}" for each in (found.gain, found.low, found.high))
+    text = f"Gain per {found.per:,} {found.counted}, in {found.unit}: {gain} ({low} to {high} with {share} confidence)"
+    if found.daily is not None:
+        gain, low, high = (f"{each:+,.4g}" for each in found.daily)
         text += f"; a day like those of the log: {gain} ({low} to {high})"
     return f"{text}."
 

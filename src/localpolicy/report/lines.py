@@ -175,7 +175,7 @@ def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
 
 
 def _measured(series: Sequence[Series], by: str, name: str, rows: Sequence[tuple[object, Measurement]]) -> list[Datum]:
-    """Rows of the long table with what each stands over, as a chart draws them: policy by policy."""
+    """Rows of the long table with the sample that each covers, as a chart draws them: policy by policy."""
     digits = decimals([row.mean for _, row in rows])
     return [
         {"policy": row.policy, by: place, "value": row.mean, **charts.bar(row.interval, name),

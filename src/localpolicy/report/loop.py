@@ -40,7 +40,7 @@ def loop_verdict(arms: Sequence[Trajectory]) -> str:
         f"After {last} round{'s' if last > 1 else ''} {best.name} earns most: J {value:.4f}, {best.change} "
         f"against the first policy, at JS {js:.2f} from it."
     ]
-    worst: list[str] = []  # of these nothing else is said
+    worst: list[str] = []  # with no other note
     for kind, (singular, plural) in SAID.items():
         having = [arm.name for arm in arms if kind in {symptom.kind for symptom in arm.symptoms}]
         names = [name for name in having if name not in worst]

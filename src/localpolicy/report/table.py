@@ -1,4 +1,4 @@
-"""One table for every reader: terminal, Markdown, LaTeX, web page; and how numbers are written in it and beside it."""
+"""One table for every reader: terminal, Markdown, LaTeX, web page; and how numbers are written in it and next to it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _LATEX = {"&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_", "$": r"\$", "{": r"\{"
           "μ": r"$\mu$", "—": "---", "×": r"$\times$", "‖": r"$\Vert$"}  # fmt: skip
 _SPECIAL = re.compile("|".join(re.escape(mark) for mark in sorted(_LATEX, key=len, reverse=True)))
 GAP = 3  # columns between two cells
-BEST, BOLD = "†", "Bold"  # how the best of its column is told: in a terminal, which may be a pipe; elsewhere
+BEST, BOLD = "†", "Bold"  # how the best of its column is marked: in a terminal, which may be a pipe; elsewhere
 SENTENCE = 25  # characters; a column where most cells are longer and have words holds sentences, not numbers
 
 
 class Mark(NamedTuple):
-    """A sign beside a number, and what it means."""
+    """A sign next to a number, and what it means."""
 
     sign: str
     meaning: str
@@ -45,7 +45,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows. Everything but `text` may be left out."""
+    """Content of a cell. Everything but `text` may be left out."""
 
     text: str
     best: bool = False  # the largest of its column (see `best_cell`)
@@ -65,17 +65,17 @@ class Cell:
         return cls(fixed(figure.mean, digits), value=figure.mean, around=range_text(figure, digits), mark=mark)
 
     def plain(self) -> str:
-        """For a terminal."""
+        """Text for a terminal."""
         words = f"{self.text} {self.around}".rstrip() + (f" {self.mark.sign}" if self.mark else "")
         return f"{words}{BEST if self.best else ''}{self.stars}"
 
     def markdown(self) -> str:
-        """For a Markdown file."""
+        """Text for a Markdown file."""
         text = f"{self.text} {self.around}".rstrip().replace("|", r"\|")
         return (f"**{text}**" if self.best else text) + self.stars.replace("*", r"\*")
 
     def latex(self) -> str:
-        """For a paper."""
+        """LaTeX source for a paper."""
         text = latex_text(f"{self.text} {self.around}".rstrip())
         return (rf"\textbf{{{text}}}" if self.best else text) + (f"$^{{{self.stars}}}$" if self.stars else "")
 
@@ -90,7 +90,7 @@ class Table:
     note: str = ""
     foot: Sequence[Sequence[Cell]] = ()  # rows that stay at the bottom when a page sorts the others
     keys: int = 1  # columns that name a row
-    best: str = "the largest of its column"  # what a cell is that is told as the best
+    best: str = "the largest of its column"  # what a cell is that is marked as the best
     missing: str = ""  # why a cell is empty
 
     @property
@@ -111,7 +111,7 @@ class Table:
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
 
     def noted(self, best: str = BOLD) -> str:
-        """The note, by what the best of a column is told, and why a cell is empty."""
+        """The note, by how the best of a column is marked, and why a cell is empty."""
         cells = [cell for row in (*self.body, *self.foot) for cell in row]
         return sentences({
             self.note: self.note,
@@ -174,7 +174,7 @@ class Table:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        """For a notebook."""
+        """HTML for a notebook."""
         from localpolicy.report.templates import notebook
 
         return notebook(self)

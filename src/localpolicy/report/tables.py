@@ -275,7 +275,7 @@ def _gain(gain: Paired | None) -> Cell:
 
 
 def frontier_table(comparison: Comparison) -> Table:
-    """What each policy gains in one event and loses in another."""
+    """Gains of each policy in one event and losses in another."""
     note = sentences({
         f"Gains over {comparison.baseline}, paired by position, errors clustered by sequence; 95 % intervals"
         f"{corrected(comparison.comparisons(comparison.traded[0]))} (Holm).": True,

@@ -23,7 +23,7 @@ from localpolicy.study.arms import Study
 
 LOG = logging.getLogger(__name__)
 PAPERS = ("yoochoose", "retailrocket", "netflix")  # the data sets of the paper
-# How each source's files are told, in the order tried.
+# How each source's files are recognised, in the order tried.
 FILES = {
     "yoochoose": ("yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", "yoochoose-buys.dat", "yoochoose-buys.dat.gz"),
     "netflix": ("combined_data_*.txt", "mv_*.txt"),
@@ -43,7 +43,7 @@ RATINGS = ("netflix",)
 
 @dataclass(frozen=True)
 class DataSet:
-    """Data, what it is called, and whether it is the very data of the paper."""
+    """Data, what it is called, and whether it is the data of the paper."""
 
     name: str
     data: Prepared
@@ -56,7 +56,7 @@ class DataSet:
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines."""
+        """Content of the JSON output."""
         return {
             "name": self.name,
             "source": self.source,
@@ -76,14 +76,14 @@ class DataSet:
 
     @property
     def about(self) -> str:
-        """One sentence."""
+        """One sentence about the data set."""
         counts = self.data.manifest["counts"]
         what = "the paper's data" if self.original else "not the paper's data (simulated, a sample or another log)"
         return f"{self.name}: {counts['sequences']:,} sequences, {counts['items']:,} items; {what}."
 
 
 def data_sets(config: PaperConfig, out: Path, what: str) -> list[DataSet]:
-    """Those that were named, opened or prepared; else one that fits is simulated: ratings, or clicks and purchases."""
+    """Data sets that were named, opened or prepared; else one is simulated: ratings, or clicks and purchases."""
     if not config.data:
         among = {"table1": RATINGS, "table2": (*RATINGS, *SHOPS)}.get(what, SHOPS)
         world = config.simulate or ("netflix" if what == "table1" else "retailrocket")
@@ -112,7 +112,7 @@ def _opened(path: Path, out: Path) -> DataSet:
     if (path / "manifest.json").exists():
         data = Prepared(path)
         return _data_set(data, data.manifest.get("source", "simulated"), name=path.name or path.resolve().name)
-    source, files = _told(path)
+    source, files = _source_of(path)
     folder = out / f"data-{source}"
     remove_abandoned(folder)
     if (folder / "manifest.json").exists():
@@ -125,7 +125,7 @@ def _opened(path: Path, out: Path) -> DataSet:
     return _data_set(data, source, name=source)
 
 
-def _told(path: Path) -> tuple[str, list[Path]]:
+def _source_of(path: Path) -> tuple[str, list[Path]]:
     """The source whose files these are."""
     if not path.exists():
         raise DataError(f"{path} does not exist: expected a prepared data set, or the original files' folder.")
@@ -146,10 +146,10 @@ def _simulated(world: str, out: Path, *, sequences: int, items: int) -> DataSet:
     folder, raw = out / f"data-{world}", out / f"raw-{world}"
     size: dict[str, Any] = {"sequences": sequences, "items": items, "seed": 0}
     asked = {"world": world, **size}
-    remove_abandoned(folder)  # what a kill left beside data that are whole
+    remove_abandoned(folder)  # what a kill left next to complete data
     if not (folder / "manifest.json").exists():
         LOG.info("simulating %s sequences of %s", f"{sequences:,}", world)
-        write_json(folder.with_suffix(".json"), asked)  # first: data without it could not be told from other data
+        write_json(folder.with_suffix(".json"), asked)  # first: data without it would be anybody's
         if world == "store":
             simulate(world, folder, **size, interactions=True, prepared=True)
         else:

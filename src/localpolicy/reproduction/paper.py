@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class PaperResult(Result):
-    """A table or figure of the paper: on each data set, beside what was published."""
+    """A table or figure of the paper: on each data set, with what was published."""
 
     name: str
     tables: list[Table]
@@ -45,7 +45,7 @@ class PaperResult(Result):
         return f"{self.name} of {', '.join(self.content)}, in {self.files[0].parent}"
 
     def to_dict(self) -> dict[str, Any]:
-        """By data set."""
+        """Tables by data set."""
         return self.content
 
     def to_arrow(self) -> pa.Table:
@@ -68,7 +68,7 @@ class PaperResult(Result):
 def paper(what: str, *, out: Path | str, **settings: Any) -> PaperResult:
     """Make `table1`, `table2`, `table3`, `figure-beta`, `figure-lambda` or `figure-breakdown` in the folder `out`.
 
-    `settings` are those of `lpi paper`, by their names. A call that was stopped goes on where it was.
+    `settings` are those of `lpi paper`, by their names. A call that was stopped continues where it was.
     """
     config, folder = paper_config(what, settings), Path(out)
     if what == "table2":
@@ -121,7 +121,7 @@ def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
 
 
 def table1_tables(table: PaperTable) -> list[Table]:
-    """Ours beside the paper's."""
+    """Our counts and the paper's."""
     every = [row.estimate("iAR@1").mean for row in table.rows]
     rows: list[list[str | Cell]] = []
     for row in table.rows:
@@ -219,7 +219,7 @@ def breakdown_tables(table: PaperTable) -> list[Table]:
     ]
 
 
-# How each is trained, the tables that show it, and what its recipe has unless told otherwise.
+# How each is trained, the tables that show it, and what its recipe has by default.
 TRAINED: dict[str, tuple[Callable[..., PaperTable], Callable[[PaperTable], list[Table]], dict[str, Any]]] = {
     "table1": (table1, table1_tables, {}),
     "table3": (table3, table3_tables, {}),

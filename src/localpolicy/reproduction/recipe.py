@@ -110,7 +110,7 @@ OURS = {
     "sqn_tied": "SQN, tied heads (ours)",
     "lpi_rl_closed": "LPI, closed form (ours)",
 }
-# The forms of LPI without a critic: weights, the TD loss of SQN beside them, a dial. Not the paper's either.
+# The forms of LPI without a critic: weights, the TD loss of SQN in addition, a dial. Not the paper's either.
 OBSERVED = {
     "lpi_observed": "LPI, observed",
     "lpi_observed_td": "LPI, observed, with TD",
@@ -165,12 +165,12 @@ class Recipe:
     changes: tuple[str, ...] = ()  # of the preset, as key=value
     device: str = "auto"
     fast: bool = False
-    ours: tuple[str, ...] = ()  # rows beside the paper's
+    ours: tuple[str, ...] = ()  # rows in addition to the paper's
     network: str = "paper"  # or "ours": its size, and how long it is trained, follow the log
 
     @classmethod
     def of(cls, told: PaperConfig, what: str = "table3", **usual: Any) -> Recipe:
-        """The paper's recipe, or the fast one; `usual` holds where nothing else is told."""
+        """The paper's recipe, or the fast one; `usual` holds unless another is given."""
         whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (cls(), FAST)
         base = replace(fast if told.fast else whole, network=told.network, **usual)
         if told.network == "ours" and base.policies == tuple(POLICIES):
@@ -204,7 +204,7 @@ class Recipe:
         return Arm.at(objective, point, self.config(objective, point, seed))
 
     def arms(self, objective: str, point: Point) -> list[Arm]:
-        """The same at every seed."""
+        """Configurations of a point, one per seed."""
         return [self.arm(objective, point, seed) for seed in range(self.seeds)]
 
     def references(self) -> list[Arm]:

@@ -1,4 +1,4 @@
-"""The paper's Table 3 beside the published one: figures, whether its ordering holds (section 4.2), what ours add."""
+"""The paper's Table 3 and the published one: figures, whether its ordering holds (section 4.2), what ours add."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OUR_PAIRS = (
     ("lpi_rl_closed", "sqn_tied"),
     ("lpi_rl_closed", "lpi_rl"),
 )
-# Who outperforms whom, as the paper says: all of the first each of the second.
+# Which policies outperform which, by the paper: all of the first each of the second.
 ABOVE = ((tuple(TUNED), ("mle", "reward_weighted")), (("lpi_rl",), ("sqn", "sac")))
 RIVALS = ("mle", "sqn", "sac")  # of observed weights: above them in purchases, and in clicks no lower
 SIGNS = {True: "yes", False: "NO", None: "cannot say"}
@@ -109,7 +109,7 @@ def _note(table: PaperTable) -> str:
 
 
 def slopes_of(row: Pooled) -> list[float]:
-    """By how much each seed in closed form multiplies its advantages."""
+    """Factor by which each seed in closed form multiplies its advantages."""
     every = (seed.record["run"].get("improvement") for seed in row.seeds)
     return [improvement["slope"] for improvement in every if improvement is not None]
 
@@ -142,7 +142,7 @@ def our_gains(table: PaperTable) -> Table:
 
 
 def claims(table: PaperTable) -> Table:
-    """What the paper says of its table, and whether it holds in this one."""
+    """Claims of the paper about its table, and whether it holds in this one."""
     rows = [[finding.claim, SIGNS[finding.holds], finding.because] for finding in findings(table)]
     note = f"Significantly: paired t-test by sequence, {SIGNIFICANT}, Holm-corrected over all these differences."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
@@ -194,7 +194,7 @@ def references_of(table: PaperTable) -> list[str]:
     return [f"JS from μ̂ of seeds {seeds}; between these two: {table.floor['test'].mean:.3f} (the floor)."]
 
 
-# ---------------------------------------------------------------------- what the paper says of it
+# ---------------------------------------------------------------------- the claims of the paper
 
 
 def findings(table: PaperTable) -> list[Claim]:

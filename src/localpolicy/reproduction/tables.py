@@ -1,12 +1,12 @@
 """The paper's tables 1 and 3, and its figures of LPI over β and over λ: each is rows of policies, measured over seeds.
 
 Table 1 is the contextual bandit on ratings (section 4.1). iAR@1 believes a factorisation about every film that a user
-did not rate, and likes collapse: entropy and the number of films that are ever shown first stand beside it.
+did not rate, and likes collapse: entropy and the number of films that are ever shown first stand next to it.
 
 Table 3 is of seven policies on clicks and purchases (section 4.2). One seed picks the hyperparameters, on validation by
 the rule that keeps epochs; further seeds are trained at the chosen point alone, and the test split is read there alone.
-What the paper leaves open is decided here, and said with the table: the grids of β and λ, and which μ̂ divergences are
-taken from (two of other seeds, with the floor between). Rows of ours may stand beside the paper's (`Recipe.ours`): its
+What the paper leaves open is decided here, and noted with the table: the grids of β and λ, and which μ̂ divergences are
+taken from (two of other seeds, with the floor between). Rows of ours may be added to the paper's (`Recipe.ours`): its
 claims, stars and bold figures are of its own seven rows alone.
 """
 
@@ -260,7 +260,7 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
         return [*first, *(arm for name in drawn for point in points[name] for arm in recipe.arms(name, point)[1:])]
 
     # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing to
-    # choose: all their seeds are trained beside; ours before the paper's, since the closed form takes longest.
+    # choose: all their seeds are trained as well; ours before the paper's, since the closed form takes longest.
     grids = sorted(points.items(), key=lambda each: (-len(each[1]), each[0] not in recipe.ours))
     first = [recipe.arm(objective, point, 0) for objective, each in grids for point in each]
     first += [arm for objective, each in grids if len(each) == 1 for arm in recipe.arms(objective, each[0])[1:]]

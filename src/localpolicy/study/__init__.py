@@ -1,1 +1,1 @@
-"""What to measure: sweep, loop, demo, go."""
+"""Studies of several policies: sweep, loop, demo, go."""

@@ -3,7 +3,7 @@
 OUT/runs/<arm>/      the run with its weights
 OUT/figures/<arm>/   what was measured of it (see `measured`)
 
-What lies under `figures` suffices to go on and to test for significance: weights need not be kept, nor carried from
+What lies under `figures` suffices to continue and to test for significance: weights need not be kept, nor carried from
 one machine to the next. Nothing is measured or trained twice.
 """
 
@@ -75,7 +75,7 @@ class Group(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of an arm: trained, measured, FAILED, or held until its references are there."""
+    """State of an arm: trained, measured, FAILED, or held until its references are there."""
 
     state: str
     reason: str = ""
@@ -129,7 +129,7 @@ class Study:
     def floor(self) -> dict[str, Estimate] | None:
         """JS between the references on each split: None unless they differ in seed alone, or where time was short.
 
-        Noise is what differs between seeds: two references trained in different ways tell nothing of it.
+        Noise is what differs between seeds: two references trained in different ways are not comparable.
         """
         families = {family for family, _ in self._kinds.values()}
         seeds = {seed for _, seed in self._kinds.values()}
@@ -152,8 +152,8 @@ class Study:
     def _do(self, waiting: Sequence[Arm], ended: Ended = lambda arms: ()) -> None:
         """Train and measure these and what follows from them, or as many as the time limit allows.
 
-        The references are trained beside the arms; an arm that is trained before them is held, and measured when they
-        are there.
+        The references are trained together with the arms; an arm that is trained before them is held, and measured when
+        they are there.
         """
         if not waiting:
             return
@@ -271,8 +271,8 @@ class Study:
         """Whether it failed (which it would again), or has all that is asked for, against the references of today.
 
         Those that are trained here may be trained again on another machine, where sums end in other last digits: they
-        are the same if settings and seed are. Runs of the user's are told by their weights. An arm's own run is never
-        a reference.
+        are the same if settings and seed are. Runs of the user's are identified by their weights. An arm's own run is
+        never a reference.
         """
         if known.failed:
             return True

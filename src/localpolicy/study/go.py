@@ -7,7 +7,7 @@ OUT/runs          two estimates of the logging policy, and the improvement of th
 OUT/baselines     the simple baselines, saved
 OUT/verdict.json  as `lpi gate --json` writes it
 
-Everything that is there already is taken as it is, so that the same command goes on where it stopped.
+Everything that is there already is taken as it is, so that the same command continues where it stopped.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from localpolicy.judge.verdict import Gate
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import question_of
-from localpolicy.measure.moved import MostMoved, Worth, first_shares, most_moved, taken_shares, worth_of
+from localpolicy.measure.moved import GainPerDay, MostMoved, first_shares, gain_per_day, most_moved, taken_shares
 from localpolicy.model.baselines import why_not
 from localpolicy.model.list_policy import check_lists, read_list_policy
 from localpolicy.results import Result
@@ -73,8 +73,8 @@ class GoResult(Result):
     asked: Asked
     data: Prepared
     plan: Plan
-    chosen: Run  # the policy that was judged, or the likeliest where there is nothing to decide
-    verdict: Gate | None  # None: all events are worth the same, so nothing is decided
+    chosen: Run  # the policy that was judged, or the one of the best likelihood if there is nothing to decide
+    verdict: Gate | None  # None: all events have the same reward, so nothing is decided
     comparison: Comparison
     left_out: tuple[str, ...] = ()  # what the time did not allow
     titles: Titles | None = None  # what items are called
@@ -107,7 +107,7 @@ class GoResult(Result):
 
     @property
     def said(self) -> str | None:
-        """What the improvement says of itself: why it did not move, or how its β was found."""
+        """Note of the improvement: why it did not move, or how its β was found."""
         improvement = self.chosen.manifest.get("improvement", {})
         if not improvement:
             return None
@@ -130,12 +130,12 @@ class GoResult(Result):
         return most_moved(before, first_shares(scores, n_items=n_items), self.data.catalogue, titles=self.titles)
 
     @cached_property
-    def worth(self) -> Worth | None:
+    def gain(self) -> GainPerDay | None:
         """The gain in the reward's own unit; None if no figure of reward was estimated."""
         gain = None if self.verdict is None else self.verdict.better
         if gain is None or gain.figure not in IN_REWARDS or gain.value is None or gain.low is None or gain.high is None:
             return None
-        return worth_of(self.data, gain.value, gain.low, gain.high, counted=gain.unit)
+        return gain_per_day(self.data, gain.value, gain.low, gain.high, counted=gain.unit)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class GoResult(Result):
         return self.sentence.removesuffix(".")
 
     def to_dict(self) -> dict[str, Any]:
-        """As OUT/verdict.json has it."""
+        """Content of OUT/verdict.json."""
         verdict = {} if self.verdict is None else self.verdict.to_dict()
         deploy = self.verdict is not None and self.verdict.deploy
         content = {**verdict, "answer": self.answer, "deploy": deploy, "sentence": self.sentence}
@@ -157,8 +157,8 @@ class GoResult(Result):
         if (moved := self.moved) is not None:
             shares = {name: [each._asdict() for each in getattr(moved, name)] for name in ("more", "less")}
             content["moved"] = {**shares, "share_of_contexts": moved.moved}
-        if (worth := self.worth) is not None:
-            content["worth"] = {**worth._asdict(), "daily": worth.daily}
+        if (gain := self.gain) is not None:
+            content["worth"] = {**gain._asdict(), "daily": gain.daily}
         return {**content, "read": list(self.notes)}
 
     def to_arrow(self) -> pa.Table:
@@ -192,7 +192,7 @@ def go(
     What each column is taken for is `shown`; `columns`, `rewards` and `rename` correct it. `own` is the recommender
     that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the
     folder `out` (default: a new one under the working directory): report.html, verdict.json, and commands.sh, which
-    does the same step by step. The same call goes on where it stopped. `settings` are assignments such as
+    does the same step by step. The same call continues where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
     all of it, on a machine that does nothing else; what does not fit is left out and reported. With
     `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are settings of `prepare` beside

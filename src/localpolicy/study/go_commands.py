@@ -49,7 +49,7 @@ class Asked:
         return replace(self, guessed=replace(self.guessed, unsure=(*self.guessed.unsure, note)))
 
     def held_out(self, minutes: float, preparing: Mapping[str, Any]) -> Asked:
-        """The same, with settings of `prepare` that were given, and as many sequences held out as fit the time."""
+        """The guess with settings of `prepare` that were given, and as many sequences held out as fit the time."""
         counted = {"validation", "test", "split", "session_gap"} & preparing.keys()  # then it is the user's choice
         every = self.guessed.sequences
         most = None if counted or self.guessed.split else held_out(every, minutes, decisions=self.guessed.decisions)

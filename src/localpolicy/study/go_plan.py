@@ -1,7 +1,7 @@
 """The plan of `go`: settings that fit the log, and as many runs and epochs as fit the time; noted in OUT/go.yaml.
 
 The plan follows from counts and from the kept speed of this machine (`speed`), and no clock changes it afterwards: the
-same log, seed and minutes give the same plan and the same verdict, beside other work too, where all takes longer. What
+same log, seed and minutes give the same plan and the same verdict, next to other work too, where all takes longer. What
 is cut, in this order: sequences that are held out of a large log, items that a training step sums over, epochs, the
 second estimate of the logging policy, and test sequences that are judged.
 """
@@ -48,7 +48,7 @@ TO_JUDGE, FIFTH = 600, 0.2
 SIDE_BY_SIDE = 3.0  # minutes below which starting processes costs more than it saves
 STARTING, READ_EVENTS = 10.0, 100_000  # seconds until a log is read, and events that are prepared in one
 LADDER = (*range(1, 7), 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100, 125, 160, 200)  # epochs
-# In validations: what runs take beside their steps (β is chosen among a dozen), and a measurement against estimates.
+# In validations: what runs take on top of their steps (β is chosen among a dozen), and a measurement against estimates.
 OF_AN_ESTIMATE, OF_THE_IMPROVEMENT, ALL_OF_IT = 3, 8, 2.5
 PASSES = 12  # that judging all of them costs, in measurements of one policy against the estimates
 FEWEST_JUDGED = 100  # sequences
@@ -60,7 +60,7 @@ class Plan:
     """What will be trained, and how long it will take."""
 
     config: Config  # of the estimates; the improvement differs in its objective alone
-    improve: str | None  # the objective; None where no event is worth more than another
+    improve: str | None  # the objective; None where all events have the same reward
     runs: int
     epoch_seconds: float  # of one run
     seconds: float  # of all, at most: early stopping may end them sooner
@@ -116,7 +116,7 @@ def plan(
 
 
 def _noted(path: Path) -> dict[str, Any]:
-    """What go.yaml says."""
+    """Content of go.yaml."""
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise RunError(f"{path} was altered: it holds no settings. Choose another --out.")
@@ -232,6 +232,6 @@ def on_ladder(epochs: int) -> int:
 
 
 def judged_within(seconds: float, each: float, every: int) -> int | None:
-    """How many of so many test sequences are judged in this time, of `each` seconds a pass; None: all of them."""
+    """How many of `sequences` test sequences are judged in this time, of `each` seconds a pass; None: all of them."""
     fitting = max(int(seconds / (PASSES * ALL_OF_IT * each)), FEWEST_JUDGED)
     return None if fitting >= every else fitting

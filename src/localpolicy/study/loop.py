@@ -81,7 +81,7 @@ class Chain:
 
     @property
     def name(self) -> str:
-        """As people call it."""
+        """Name of the arm on pages."""
         return f"{self.arm.name}, seed {self.seed}"
 
     def run(self, number: int) -> Run:
@@ -150,7 +150,7 @@ class Chain:
 
 
 def loop(config: LoopConfig, *, out: Path | str, **options: Any) -> Loop:
-    """Go through `rounds` rounds (10 unless told) in the folder `out`; what is done there already is not done again.
+    """Go through `rounds` rounds (10 by default) in the folder `out`; what is done there already is not done again.
 
     `options` are the fields of `LoopOptions`. It does `processes` objectives and seeds at a time (default: one per
     core), with the same figures for any number of them.
@@ -158,7 +158,7 @@ def loop(config: LoopConfig, *, out: Path | str, **options: Any) -> Loop:
     asked = LoopOptions.parse(options)
     rounds, processes = asked.rounds, asked.processes
     world, arms = world_of(config), policies_of(config.objectives, config.betas)
-    folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop goes on
+    folder = Path(out).resolve()  # runs name the run that served their log, from wherever the loop continues
     chains = [Chain(config, arm, seed, folder / f"seed-{seed}", rounds) for seed in config.seeds for arm in arms]
     for chain in chains:
         chain.training(1)  # refuses settings that are wrong, before anything is written

@@ -70,7 +70,7 @@ class Measured:
 
     @property
     def seed(self) -> int:
-        """Of its training."""
+        """Seed of its training."""
         return int(self.record["run"]["seed"])
 
     @property
@@ -189,7 +189,7 @@ class Pooled:
         return self.estimate("JS", split) if known and all(known) else None
 
     def rows(self, figures: Iterable[str], split: str = "test") -> Iterator[tuple[Measurement, Estimate]]:
-        """Of the long table: each figure over seeds (seed null) and of each; beside it the estimate it comes from."""
+        """Of the long table: each figure over seeds (seed null) and of each; with it the estimate it comes from."""
         for name in figures:
             alone = [(seed.seed, seed.estimate(name, split)) for seed in self.good]
             for seed, value in [(None, self.estimate(name, split)), *alone]:
@@ -219,14 +219,14 @@ def measure_arm(
     run: Run, data: Prepared, against: Sequence[Run], folder: Path, *, device: str, exclude_seen: bool,
     imputation: Path | None, truth: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """What `arm.json` says of a run that could be trained; the positions behind it are in `folder` then."""
+    """Content of `arm.json` for a run that could be trained; the positions behind it are in `folder` then."""
     give_back_memory()  # training needs other sizes than measuring
     candidate, *references = (open_run(each, each.folder.name, device=device) for each in (run, *against))
     refuse_incomparable([candidate, *references])
     settings = settings_of({"exclude_seen": exclude_seen}, candidate)
     if device_of(candidate.policy).type == "cuda":
         settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
-    # The references are measured against each other once, not beside every arm: hence no floor.
+    # The references are measured against each other once, not for every arm: hence no floor.
     options: dict[str, Any] = {"window": window_of(candidate), "floor": False}
     options["imputation"] = None if imputation is None else imputation_at(imputation, data)
     about: dict[str, Any] = {}

@@ -24,7 +24,7 @@ from localpolicy.settings import Settings, repeated
 from localpolicy.simulation.truth import EPISODES
 
 T = TypeVar("T")
-TRIALS = 20  # of a search, unless told
+TRIALS = 20  # of a search, by default
 
 
 def _listed(over: Any) -> Any:
@@ -66,7 +66,7 @@ class SweepConfig(Settings):
         return self
 
 
-# Of each world: its items, here and in the demo; objectives and sequences per round unless told otherwise.
+# Of each world: its items, here and in the demo; objectives and sequences per round by default.
 ITEMS = {"bandit": 100, "store": 300}
 OBJECTIVES = {
     "bandit": ("mle", "reward_weighted", "ips", "lpi_cb"),

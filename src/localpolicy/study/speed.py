@@ -52,7 +52,7 @@ def speed_of(data: Prepared, config: Config) -> Speed:
 
 
 def shape_of(data: Prepared, config: Config) -> str:
-    """All that the time of a step depends on: counts to two digits, the network, the machine."""
+    """Settings that the time of a step depends on: counts to two digits, the network, the machine."""
     device = config.train.device
     where = torch.cuda.get_device_name() if device.startswith("cuda") else f"{platform.machine()}, {os.cpu_count()}"
     train = data["train"]
@@ -67,7 +67,7 @@ def _folder() -> Path:
 
 
 def _kept(place: Path) -> dict[str, Any]:
-    """What is there and can be read."""
+    """Speeds that were measured before and can be read."""
     try:
         content = read_json(place)
     except (LocalPolicyError, OSError):
@@ -117,5 +117,5 @@ def _measured(data: Prepared, config: Config) -> Speed:
 
 
 def spread(every: int) -> np.ndarray:
-    """A few of so many, evenly spaced."""
+    """A few of `count` numbers, evenly spaced."""
     return np.unique(np.linspace(0, max(every - 1, 0), min(every, PROBED)).astype(np.int64))

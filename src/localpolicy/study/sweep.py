@@ -183,10 +183,10 @@ def sweep(
     refuse_foreign(Path(out))
     swept = axes(asked.over, type(config.objective))
     listed = grid(swept) if asked.search == "grid" else []
-    if asked.search == "optuna" and find_spec("optuna") is None:  # said before anything is trained
+    if asked.search == "optuna" and find_spec("optuna") is None:  # reported before anything is trained
         raise ConfigError("--search optuna needs it: pip install 'localpolicy[sweep]'.")
     for point in corners(swept):
-        resolve(point.apply(config), data)  # a mistake in any value is told before the first step
+        resolve(point.apply(config), data)  # a mistake in any value is reported before the first step
     references = _given(against, seeds) or [_reference(config, seed) for seed in REFERENCE_SEEDS]
     study = Study(data, Path(out), references, asked.processes, exclude_seen=asked.exclude_seen)
     if max_js is not None and not against:
@@ -194,7 +194,7 @@ def sweep(
             "--max-js %g: whether noise alone exceeds it is known once two mle runs of other seeds are trained, so "
             "these come first (name such runs with --against, and it is known at once).", max_js,
         )  # fmt: skip
-    with training_lock(Path(out)):  # the same sweep started twice: the second is refused, and the first goes on
+    with training_lock(Path(out)):  # the same sweep started twice: the second is refused, and the first continues
         floor = study.floor()
         if max_js is not None:
             _refuse_budget(max_js, floor, references)
@@ -274,7 +274,7 @@ def _refuse_budget(max_js: float, floor: dict[str, Estimate] | None, references:
 
 
 def optuna_search(axes: Sequence[Axis], trials: int, trial: Callable[[Point], float]) -> None:
-    """`trial` so many points, one after another (TPE). The same results give the same proposals: it can go on."""
+    """`trial` so many points, one after another (TPE). The same results give the same proposals: it can continue."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

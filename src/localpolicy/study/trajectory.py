@@ -1,4 +1,4 @@
-"""What came of a loop: what each objective earned round after round, and which signs of collapse it shows."""
+"""Results of a loop: what each objective earned round after round, and which signs of collapse it shows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from localpolicy.version import __version__
 
 # Both by benchmarks/collapse.py: 500 loops in small bandits, judged after ten rounds and watched for ten more. Of 55
 # that are stuck below the optimum 96 % are below STILL, of 253 that still rise 26 %. Where J is exact, 28 to 82 % fall
-# at some time, 4 to 13 % by more than FALL; where it is not, a fall is said of 0.4 % of loops without one at most (of
-# 20 rounds 4.4 %). Coverage is no sign: it falls to less than half of μ's where J rises most.
+# at some time, 4 to 13 % by more than FALL; where it is not, a fall is reported for at most 0.4 % of loops without one
+# (of 20 rounds 4.4 %). Coverage is no sign: it falls to less than half of μ's where J rises most.
 STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item each time
 FALL = 0.01  # of the best J: a smaller fall is not spoken of
 WEIGHED = "effective share"  # of the log, by the weights of training
@@ -54,7 +54,7 @@ class Trajectory:
 
     @property
     def gain(self) -> Interval:
-        """Over μ in the last round."""
+        """Gain over μ in the last round."""
         return self.last["true gain"] if self.decided is None else self.decided
 
     @property

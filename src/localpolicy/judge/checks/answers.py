@@ -1,6 +1,6 @@
-"""Would its answers be worth more, alone and with their number? Of logs of actions without propensities.
+"""Would its answers earn more, alone and with their number? Of logs of actions without propensities.
 
-The figures are those of `measure.answers`: the reward per answer must gain significantly, and so must worth and number
+The figures are those of `measure.answers`: the reward per answer must gain significantly, and so must reward and number
 together. Each is a check with its own interval. Where impressions were logged without propensities heavy clickers may
 have been shown other items than light ones, and these look better than they are: nobody is deployed there.
 """
@@ -18,14 +18,14 @@ from localpolicy.measure.answers import RANKS, SMALL, TOGETHER, TOO_POOR, WORTH,
 from localpolicy.measure.estimate import sequences_of
 from localpolicy.measure.significance import Paired, paired
 
-WORDS = {  # what came of the worth, by outcome
+WORDS = {  # by outcome of the check of the reward per answer
     "yes": "its answers would be worth more", "no": "its answers would be worth no more",
     "lower": "its answers would be worth no more", "cannot tell": "its answers would not significantly be worth more",
 }  # fmt: skip
 UNKNOWN = "what its answers would be worth cannot be told from this log"
 FIRST = " (an answer is the first time that a person meets an item, with what the item earned each time they met it)"
 MET = " among items that the person had not met before"
-TORN = {  # why worth and number together do not tell, by what worth alone says
+TORN = {  # why both together are inconclusive, by the outcome of the reward alone
     "yes": "its answers would be worth more, but there may be fewer of them, and together the gain is not significant",
     "no": "its answers would be worth less, but there may be more of them, and such a log does not tell which counts",
     "cannot tell": "its answers would not significantly be worth more, even with their number",
@@ -45,15 +45,15 @@ CONFOUNDED = (
 
 
 def _share(value: float, old: Answers) -> float:
-    """As a share of the old reward per answer."""
+    """Ratio of `value` to the old reward per answer."""
     return value / max(abs(float(old.values.mean())), SMALL)
 
 
 def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) -> list[Claim]:
-    """Whether the reward per answer gains significantly; and whether worth and number of answers together do.
+    """Whether the reward per answer gains significantly; and whether reward and number of answers together do.
 
     How many answers there would be is guessed from ranks. So the second turns a yes of the first into "cannot tell",
-    and so it does with a lower worth that it does not confirm; it refuses nothing alone.
+    and so it does with a lower reward that it does not confirm; it refuses nothing alone.
     """
     if gain.plain == ALIKE:
         count, (rule, claim) = len(new.choices.sequence), CHECKS[WORTH]
@@ -87,7 +87,7 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
 def _together_check(
     new: Answers, old: Answers, found: Paired, worth: Claim, rules: GateRules, *, few: tuple[int, str] | None
 ) -> Claim:
-    """Worth and number of answers together gain significantly, where the `worth` alone is judged so."""
+    """Whether reward and number of answers gain significantly together, given the claim on the reward alone."""
     base, (mine, theirs), least = float(old.values.mean()), (new.choices, old.choices), _share(rules.min_gain, old)
     more, how = _share(float(new.values.mean()) - base, old), "added" if base >= 0 else "the first less the second"
     number = (float(mine.ranks.mean()) - float(theirs.ranks.mean())) / max(float(theirs.ranks.mean()), SMALL)
@@ -115,7 +115,7 @@ def _together_check(
 
 
 def worth_of_answers(case: Case) -> list[Claim]:
-    """Whether its answers would be worth more, alone and with their number."""
+    """Whether its answers would earn more, alone and with their number."""
     found, (ranks, *_) = case.answers, gain(case)
     checks = answers_checks(found.new, found.old, ranks, case.rules)
     if found.new.refusal.startswith(TOO_POOR) and (logging := case.other_logging) is not None:
@@ -124,5 +124,5 @@ def worth_of_answers(case: Case) -> list[Claim]:
 
 
 def confounded_answers(case: Case) -> list[Claim]:
-    """The same of impressions without propensities, which tell it of nobody."""
+    """Claims of `worth_of_answers` on impressions without propensities: never a yes."""
     return [each.in_doubt(*CONFOUNDED) for each in worth_of_answers(case)]

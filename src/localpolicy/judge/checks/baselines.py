@@ -1,4 +1,4 @@
-"""Does any simple baseline do better: by ranks, by value, or by what its answers would be worth?"""
+"""Does any simple baseline do better: by ranks, by value, or by the reward per answer?"""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def baselines_by_value(
 ) -> Claim:
     """No simple baseline earns significantly more, as the distribution it is served as.
 
-    One whose value is refused neither blocks nor passes, and is named. One that is not told from the new policy does
-    not block either: the question is whether to replace what is deployed.
+    One whose value is refused neither blocks nor passes, and is named. One that does not differ
+    significantly from the new policy does not block either: the question is whether to replace what is deployed.
     """
     if not baselines:
         return LEFT_OUT
@@ -92,7 +92,7 @@ def baselines_by_value(
 
 
 def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: GateRules) -> Claim:
-    """No simple baseline's answers would significantly be worth more, alone and with their number.
+    """No simple baseline's answers would significantly earn more, alone and with their number.
 
     One that does keeps the new policy from being deployed, and is not put in its place: it is far from what was shown,
     and so are its weights. One whose answers the log says too little of neither blocks nor passes, and is named.
@@ -161,5 +161,5 @@ def by_value(case: Case) -> list[Claim]:
 
 
 def by_answers(case: Case) -> list[Claim]:
-    """By what an answer to each would be worth."""
+    """Claim by the reward per answer."""
     return [baselines_by_answers(case.answers.kept, case.answers.baselines, case.rules)]

@@ -30,5 +30,5 @@ def direction_check(new: Answers, old: Answers, rules: GateRules) -> Claim:
 
 
 def no_lower_reward(case: Case) -> list[Claim]:
-    """What an answer would earn, beside the figure that decides."""
+    """Claim on the reward per answer, if another metric decides."""
     return [] if case.old is None else [direction_check(case.answers.new, case.answers.old, case.rules)]

@@ -31,7 +31,7 @@ def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
 
 
 def would_tell(found: Paired, gain: float, rules: GateRules, *, unit: str = "positions") -> tuple[int | None, str]:
-    """How many would tell a difference of `gain` from none, and that in words; None where these should have told."""
+    """How many would tell a difference of `gain` from none, and that in words; None if these should have sufficed."""
     needed = more_needed(found, gain, confidence=rules.confidence)
     if needed is None or needed <= found.n:
         return None, ""
@@ -42,7 +42,7 @@ def gain_claim(
     name: str, test: Paired, old: float, reason: str, words: Mapping[str, str], rules: GateRules, *,
     few: tuple[int, str] | None = None, unit: str = "positions", unknown: float = 0.0,
 ) -> Claim:  # fmt: skip
-    """Whether a gain over the `old` figure is worth a deployment: `words` says by outcome what came of it.
+    """Whether a gain over the `old` figure is worth a deployment: `words` are the texts by outcome.
 
     No where all of its interval lies below `smallest_gain` of the old figure, however significant it is; yes where it
     lies above `min_gain` and the gain itself is worth having; else it cannot tell. So a wider interval around the same
@@ -98,7 +98,7 @@ def unmeasured(name: str) -> str:
 
 
 def gain_words(name: str) -> dict[str, str]:
-    """What came of a figure such as purchase.nDCG@20, in words, by outcome."""
+    """Texts by outcome, of a metric such as purchase.nDCG@20."""
     if name == LIKED:
         first = "what it ranks first was liked"
         return {
@@ -115,7 +115,7 @@ def gain_words(name: str) -> dict[str, str]:
 
 
 def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
-    """Beside the value at the top: rated items are not significantly ordered worse than before."""
+    """In addition to the value at the top: rated items are not significantly ordered worse than before."""
     mine, old, clusters = new.values(AGREEMENT)[0], *deployed.values(AGREEMENT)
     if not len(mine):
         return check("agreement", "not asked", unmeasured(AGREEMENT), n=0)

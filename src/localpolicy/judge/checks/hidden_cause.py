@@ -27,7 +27,7 @@ def hidden_cause_check(found: Sensitivity, n: int) -> Claim:
 
 
 def of_answers(case: Case, new: Answers, old: Answers) -> list[Claim]:
-    """The same of a gain in the reward per answer; nothing if that is not known."""
+    """Claim on a gain in the reward per answer; empty if that gain is not known."""
     if new.refusal or old.refusal or new.weight is None:
         return []
     choices = new.choices
@@ -39,5 +39,5 @@ def of_answers(case: Case, new: Answers, old: Answers) -> list[Claim]:
 
 
 def hidden_cause(case: Case) -> list[Claim]:
-    """What a hidden cause must do to undo the gain in the reward per answer."""
+    """Claim on how strong a hidden cause must be to undo the gain in the reward per answer."""
     return of_answers(case, case.answers.new, case.answers.old)

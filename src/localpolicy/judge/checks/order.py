@@ -22,7 +22,7 @@ def order_check(data: Prepared) -> Claim | None:
     if column is not None:
         why = f"the log has no times and its rows are sorted by {column}"
         remedy = "Prepare the log with its times (--columns timestamp=NAME)"
-    elif tied > MOST_TIED and question_of(data).kind == "rewards":  # of other logs the order within a tie is by lot
+    elif tied > MOST_TIED and question_of(data).kind == "rewards":  # of other logs the order within a tie is random
         why = (
             f"{tied:.0%} of the rows that follow another carry its very time, as where times are days: of these, "
             "purchases and the like are put last"
@@ -35,7 +35,7 @@ def order_check(data: Prepared) -> Claim | None:
 
 
 def tied_share(data: Prepared) -> float:
-    """Of the steps within sequences, those to a row of the very same time, which `prepare` orders by worth and lot.
+    """Of the steps within sequences, those to a row of equal time; `prepare` orders these by reward and hash.
 
     What a request brought has the time of its list, and its own order.
     """

@@ -24,7 +24,7 @@ from localpolicy.measure.value import OffPolicy
 
 NO_PROPENSITIES, UNKNOWN = "the log has no propensities", "its reward cannot be estimated from this log"
 REWARD = "its estimated reward"
-HIGHER = {  # what came of it, where it decides
+HIGHER = {  # by outcome, if the value decides
     "yes": f"{REWARD} is higher", "no": f"{REWARD} is no higher", "lower": f"{REWARD} is lower",
     "cannot tell": f"{REWARD} is not significantly higher",
 }  # fmt: skip
@@ -49,7 +49,7 @@ def valued(value: OffPolicy | None, rules: GateRules) -> Valued:
 
 
 def too_little(refusals: Mapping[str, str]) -> str:
-    """Of whom the log says too little, and why; those with the same reason share it."""
+    """Text that names the policies without a value, grouped by reason."""
     by_reason: dict[str, list[str]] = {}
     for name, refusal in refusals.items():
         by_reason.setdefault(refusal, []).append(name)
@@ -123,7 +123,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
 
 
 def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
-    """Of a log of lists, the exact gain of the first place: a fact beside the list's value, which it is not."""
+    """Of a log of lists, the exact gain of the first place: information only, not the list's value."""
     if new.off_policy is None or "first place" not in new.off_policy.beside:
         return ""
     mine, base = (each.found for each in both_values(new, deployed, rules, "first place"))
@@ -135,7 +135,7 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
 
 
 def gain_in_value(case: Case) -> list[Claim]:
-    """It earns significantly more."""
+    """Claim that it earns significantly more."""
     return [value_check(case.evaluation, case.deployed, case.rules)]
 
 

@@ -34,7 +34,7 @@ class ValueEstimate:
         return cls(found.mean, found.se, {INTERVAL: skewed(found)})
 
     def to_dict(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of the JSON output."""
         intervals = {name: list(interval) for name, interval in self.intervals.items()}
         return {name: as_json(value) for name, value in {**vars(self), "intervals": intervals}.items()}
 
