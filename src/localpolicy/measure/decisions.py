@@ -48,7 +48,7 @@ class Decisions(NamedTuple):
         return Decisions(*(None if column is None else column[chosen] for column in self))  # type: ignore[arg-type]
 
     def with_more(self, others: Decisions) -> Decisions:
-        """These, then decisions of other lists."""
+        """Decisions followed by those of other lists."""
         pairs = zip(self, others, strict=True)
         return Decisions(*(None if one is None else np.concatenate([one, other]) for one, other in pairs))  # type: ignore[arg-type]
 

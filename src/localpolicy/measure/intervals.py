@@ -28,7 +28,7 @@ class Contributions(NamedTuple):
         return self._replace(values=values, leverage=leverage, unknown=self.unknown + other.unknown)
 
     def per(self, count: float) -> Contributions:
-        """Of one of so many."""
+        """Contributions to the sum divided by `count`."""
         return self._replace(values=self.values / count, leverage=self.leverage / count, unknown=self.unknown / count)
 
     @property

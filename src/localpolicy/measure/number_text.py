@@ -21,7 +21,7 @@ def known(value: float | None) -> TypeGuard[float]:
 
 
 def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
-    """Decimal places that give the largest of `values` so many significant figures."""
+    """Decimal places that print the largest of `values` with `figures` significant figures."""
     largest = max((abs(value) for value in values if known(value)), default=0.0)
     if largest == 0:
         return 1

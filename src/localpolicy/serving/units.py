@@ -68,7 +68,7 @@ class Units(NamedTuple):
     stage: np.ndarray  # text
 
     def where(self, chosen: np.ndarray) -> Units:
-        """Some of them."""
+        """Units that the mask `chosen` selects."""
         return Units(*(column[chosen] for column in self))
 
 
