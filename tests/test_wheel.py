@@ -71,7 +71,7 @@ def test_the_source_distribution_holds_every_file_of_the_repository_and_builds_t
 
 
 def test_source_distributions_of_equal_files_have_the_same_bytes(tmp_path):
-    """Whenever they were built, and by whom; contents and the right to run are kept."""
+    """Whenever they were built, and on which machine; contents and the right to run are kept."""
     (tmp_path / "run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "run.sh").chmod(0o700)
     for second, owner in ((1, "ann"), (2, "bob")):

@@ -71,7 +71,7 @@ def _found(check: Claim, why: bool) -> tuple[str, ...]:
 
 def decided_by(verdict: Gate) -> str:
     """What made the answer, as people say it."""
-    return value_said(verdict.deciding) if verdict.decided_by == "value" else verdict.decided_by
+    return value_text(verdict.deciding) if verdict.decided_by == "value" else verdict.decided_by
 
 
 def numbered(notes: Iterable[str]) -> dict[str, str]:
@@ -79,7 +79,7 @@ def numbered(notes: Iterable[str]) -> dict[str, str]:
     return {f"note {number}": note for number, note in enumerate(notes, start=1)}
 
 
-def value_said(check: Claim) -> str:
+def value_text(check: Claim) -> str:
     """The estimated value as people say it."""
     return f"value (estimated reward per {check.unit.removesuffix('s')})"
 

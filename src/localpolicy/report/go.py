@@ -20,7 +20,7 @@ from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.number_text import percent
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
-from localpolicy.report.gate import decided_by, gate_headline, gate_tables, numbered, value_said
+from localpolicy.report.gate import decided_by, gate_headline, gate_tables, numbered, value_text
 from localpolicy.report.page import can_draw, write_report
 from localpolicy.report.table import Column, Table
 from localpolicy.study import go as study
@@ -175,7 +175,7 @@ def as_judged(section: Section, verdict: Gate) -> Section:
     for check in (verdict.better, verdict.deciding):
         figure = verdict.figure_of(check)
         if section.figure(verdict.evaluation.name, figure) is not None:
-            said = value_said(check) if check.figure == "value" else words.get(figure, figure)
+            said = value_text(check) if check.figure == "value" else words.get(figure, figure)
             section = replace(
                 section, columns={figure: section.columns.get(figure, said), **section.columns}, main=figure
             )

@@ -18,7 +18,7 @@ from localpolicy.data.reading import alias
 from localpolicy.data.sources import SourceTable
 from localpolicy.runtime.files import whole_file
 
-# With decimal commas (4,5) or signs ($9.90, 85 %): `prepare` reads plain ones, so `go` writes the log anew.
+# With decimal commas (4,5) or signs ($9.90, 85 %): `prepare` reads plain ones, so `go` writes the log again.
 NUMBER = "-?[0-9]+,[0-9]+"
 SIGN = "[$€£¥₹₽%]"
 SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
