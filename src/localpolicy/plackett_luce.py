@@ -5,7 +5,7 @@ The distribution is Plackett and Luce's: with logits l, place j takes open item 
     exp(l(a)) / Σ_{b open} exp(l(b)).
 
 An exponential clock of rate exp(l(a)) for every item draws from it: the order in which they ring is the list (Yellott
-1977). Noise and sums stay in logarithms, so no temperature is too small. `serving/draw.py` draws from whole catalogues.
+1977). Noise and sums stay in logarithms, so no temperature is too small. Whole catalogues: see `serving/sampling.py`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Somebody else's ranker: its log of requests, critics of its lists, and the layer that improves them."""
+"""Layer on an existing ranker: its log of requests, critics of its lists, and the layer that improves them."""

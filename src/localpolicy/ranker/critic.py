@@ -1,8 +1,8 @@
-"""Critics of a ranker's lists: how likely an item is answered, from what the log shows of request, item and score.
+"""Critics of a ranker's lists: the probability that an item is answered, given request, item and score.
 
     log-odds = f(request, item, score) + e(place)
 
-They see the place, so that f is worth and not exposure: what a layer uses is f at the first place. Rewards between 0
+They see the place, so that f measures reward and not exposure: a layer uses f at the first place. Rewards between 0
 and the largest count as that share of an answer (a quasi-likelihood: its optimum is the mean). Two forms: a crossed
 logistic regression (every column, every pair of a request's and an item's column) and boosted trees (LightGBM).
 """
@@ -20,26 +20,26 @@ from localpolicy.ranker.features import Coding, Seen
 if TYPE_CHECKING:  # a layer serves without scipy
     from scipy import sparse
 
-BUCKETS = 1 << 16  # of a pair of columns with more combinations than that
-RIDGES = (1.0, 10.0, 100.0)  # tried; of weights, never of places
+BUCKETS = 1 << 16  # hash buckets of a pair of columns with more combinations
+RIDGES = (1.0, 10.0, 100.0)  # penalties to choose from; of weights, never of places
 STEPS = 200  # of L-BFGS at most
 MIXING = 0x9E3779B1  # spreads pairs of codes over buckets
 
 
 class Critic(Protocol):
-    """What scores candidates."""
+    """Interface of a model that scores candidates."""
 
     name: ClassVar[str]
 
     def log_odds(self, seen: Seen) -> np.ndarray:
-        """Of an answer, at the places that are stated [R]."""
+        """Return the log-odds of an answer to each candidate at its place [R]."""
 
     def save(self, folder: Path) -> None:
-        """Write its file."""
+        """Write the critic's file into `folder`."""
 
 
 def log_loss(log_odds: np.ndarray, label: np.ndarray, weight: np.ndarray) -> float:
-    """Mean -[y log p + (1 - y) log(1 - p)]."""
+    """Weighted mean of -[y log p + (1 - y) log(1 - p)]."""
     return float(np.average(np.logaddexp(0, log_odds) - label * log_odds, weights=weight))
 
 
@@ -66,7 +66,7 @@ class Crossed:
         self.weights = np.zeros(self.size)
 
     def _crossed(self, codes: np.ndarray) -> np.ndarray:
-        """The weight that each one-hot feature picks [R, H]."""
+        """Return the index of the weight of each one-hot feature, crosses included [R, H]."""
         found = np.empty((len(codes), len(self.sizes)), np.int64)
         found[:, : len(self.codes)] = codes
         for number, (a, b) in enumerate(self.pairs, len(self.codes)):
@@ -81,13 +81,13 @@ class Crossed:
         return np.concatenate([numbers, *products], 1)
 
     def log_odds(self, seen: Seen) -> np.ndarray:
-        """Of an answer."""
+        """Return the log-odds of an answer to each candidate at its place [R]."""
         places = self.weights[np.minimum(seen.place, self.places - 1)]
         one_hot = self.weights[self._crossed(seen.codes)].sum(1)
         return np.asarray(places + one_hot + self._numbers(seen.numbers) @ self.weights[self.starts[-1] :])
 
     def fit(self, train: Seen, label: np.ndarray, weight: np.ndarray, held: Seen, y: np.ndarray, w: np.ndarray) -> None:
-        """Maximise the penalised likelihood; the penalty is chosen on held-out rows."""
+        """Maximise the penalised likelihood, with the penalty chosen on held-out rows."""
         from scipy import optimize
         from scipy.special import expit
 
@@ -96,7 +96,7 @@ class Crossed:
         start = np.zeros(self.size)
         start[: self.places] = np.log((mean := np.clip(np.average(label, weights=weight), 1e-6, 1 - 1e-6)) / (1 - mean))
         penalised = np.arange(self.size) >= self.places
-        for ridge in sorted(RIDGES, reverse=True):  # from the smooth to the wild, each from where the last one ended
+        for ridge in sorted(RIDGES, reverse=True):  # from strong to weak, each starting at the previous optimum
 
             def loss(theta: np.ndarray, ridge: float = ridge) -> tuple[float, np.ndarray]:
                 odds = matrix @ theta
@@ -129,12 +129,12 @@ class Crossed:
         return sparse.csr_matrix((values.ravel(), index.ravel(), starts), shape=(rows, self.size))
 
     def save(self, folder: Path) -> None:
-        """Write its weights."""
+        """Write the weights."""
         np.savez(folder / self.FILE, weights=self.weights)
 
     @classmethod
     def load(cls, folder: Path, codings: tuple[Coding, ...], places: int) -> Crossed:
-        """Out of a run."""
+        """Load the critic from a run's folder."""
         made = cls(codings, places)
         with (folder / cls.FILE).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             weights = arrays["weights"]
@@ -145,7 +145,7 @@ class Crossed:
 
 
 class Trees:
-    """Gradient boosted trees; the model is LightGBM's own text."""
+    """Gradient boosted trees by LightGBM, stored in its text format."""
 
     name = "lightgbm"
     FILE = "lightgbm.txt"
@@ -164,11 +164,11 @@ class Trees:
         return np.concatenate([seen.place[:, None], seen.numbers, seen.codes[:, self.used]], 1)
 
     def log_odds(self, seen: Seen) -> np.ndarray:
-        """Of an answer."""
+        """Return the log-odds of an answer to each candidate at its place [R]."""
         return np.asarray(self.model.predict(self._table(seen), raw_score=True, num_threads=1))
 
     def fit(self, train: Seen, label: np.ndarray, weight: np.ndarray, held: Seen, y: np.ndarray, w: np.ndarray) -> None:
-        """Boost until held-out rows gain no more."""
+        """Add trees until the held-out loss improves no more."""
         lightgbm = import_lightgbm()
         first = 1 + train.numbers.shape[1]
         data = lightgbm.Dataset(self._table(train), label, weight=weight, free_raw_data=True,
@@ -178,12 +178,12 @@ class Trees:
         self.model = lightgbm.train(self.SETTINGS, data, self.ROUNDS, valid_sets=[valid], callbacks=[stop])
 
     def save(self, folder: Path) -> None:
-        """Write LightGBM's text."""
+        """Write the model in LightGBM's text format."""
         (folder / self.FILE).write_text(self.model.model_to_string(num_iteration=self.model.best_iteration))
 
     @classmethod
     def load(cls, folder: Path, codings: tuple[Coding, ...], places: int) -> Trees:
-        """Out of a run."""
+        """Load the critic from a run's folder."""
         model = import_lightgbm().Booster(model_str=(folder / cls.FILE).read_text())
         return cls(codings, places, model)
 
@@ -192,7 +192,7 @@ CRITICS: dict[str, Any] = {Crossed.name: Crossed, Trees.name: Trees}
 
 
 def import_lightgbm() -> Any:
-    """LightGBM, or an error that says how to get it."""
+    """Import LightGBM; raise ConfigError, with how to install it, if it is missing."""
     try:
         import lightgbm
     except ImportError:

@@ -1,14 +1,14 @@
-"""Plan a draw of a ranker's lists: what it costs, and how many drawn lists the verdict on a layer then needs.
+"""Plan of a draw of a ranker's lists: its cost, and the number of drawn lists that the verdict on a layer then needs.
 
 For some requests of a log, lists are drawn at every setting, and noise of a size κ stands in for a layer. Rewards
 follow E r = exp(e(place) + b · standardised score), fitted to the log's answers; without any, b lies between 0.5 and 1.
 A list's part in the verdict is D = Σ_j (min(W_j, 10) - U_j) r_j, W of the layer and U of the list
-that is never drawn. A gain of x is told with 80 % power at a one-sided level of 5 % once
+that is never drawn. A gain of x is detected with 80 % power at a one-sided level of 5 % once
 
     lists >= (z_.95 + z_.8)² Var(D) / (x · reward of a list)².
 
 An A/B test of two laws, half of the lists each, needs 4 Var(R) in the place of Var(D); interleaving needs E Σ r², and
-tells which is better, not by how much.
+shows which is better, not by how much.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from localpolicy.settings import Settings
 
 LEVEL, POWER = 0.05, 0.8
 SIZE, GROWTH = 3.5, 0.4  # κ = SIZE · gain^GROWTH of the noise that stands in for a layer: large gains need large tilts
-CUT = 1.3  # b fitted to shown items, whose scores are cut from below, is too small by about this factor
-STEEP = (0.5, 1.0)  # b of a log without answers, from one to the other
+CUT = 1.3  # correction of b fitted to shown items, whose scores are truncated from below
+STEEP = (0.5, 1.0)  # range of b for a log without answers
 OFF = 2.0  # estimates lie within this factor of what is needed (docs/results/ranker.md)
 SAMPLED = 400  # requests whose lists are drawn
-DRAWS = 16  # of each, for what the draw costs
+DRAWS = 16  # draws of each, to estimate the cost
 DAY = 86_400.0
 
 
 class ExploreConfig(Settings):
-    """Which draws are compared, and what they must be able to tell."""
+    """Settings of `explore plan`: the draws to compare, and the gain to detect."""
 
-    gain: float = Field(0.05, gt=0, le=10, description="the gain to be told, as a share of what a list earns now")
+    gain: float = Field(0.05, gt=0, le=10, description="the gain to be detected, as a share of what a list earns now")
     temperatures: tuple[float, ...] = Field(
         (0.1, 0.2, 0.3), description="τ of the draw, of scores standardised per request"
     )
@@ -61,7 +61,7 @@ class ExploreConfig(Settings):
     @field_validator("temperatures", "pins", "shares", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """The command line has lists as a,b."""
+        """Parse lists given as a,b on the command line."""
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
     @field_validator("temperatures", "shares")
@@ -88,24 +88,24 @@ class ExploreConfig(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """One way to draw: what it costs, and what it tells when."""
+    """One way to draw lists: its cost, and the lists and days until the gain is detected."""
 
     temperature: float
     pinned: int
-    share: float  # of the requests
-    cost: float  # of what all lists earn
-    overlap: float  # share of shown places that the undrawn list holds too, over all requests
-    lists: int  # drawn, until the verdict tells the gain
+    share: float  # share of the requests
+    cost: float  # share of the reward of all lists
+    overlap: float  # share of shown items that are in the undrawn list too, over all requests
+    lists: int  # drawn lists until the verdict detects the gain
     days: float | None
 
 
 @dataclass(frozen=True, repr=False)
 class ExplorePlan(Result):
-    """A table of draws, and the online tests that need none."""
+    """Result of `explore plan`: a table of draws, and the sizes of online tests without a draw."""
 
     gain: float
     reward: float  # of a list
-    steepness: tuple[float, float]  # b, from one to the other
+    steepness: tuple[float, float]  # range of b
     fitted: bool  # whether b was fitted to answers
     per_day: float | None
     draws: tuple[Draw, ...]
@@ -114,17 +114,17 @@ class ExplorePlan(Result):
 
     @property
     def best(self) -> Draw:
-        """The draw that costs least until the gain is told: cost × days, all requests alike."""
+        """The draw that costs least until the gain is detected, by cost × days with equal requests per day."""
         return min(self.draws, key=lambda one: one.cost * one.lists / one.share)
 
     def summary(self) -> str:
-        """The cheapest draw, in a line."""
+        """Return a sentence on the cheapest draw."""
         best = self.best
-        return (f"temperature {best.temperature:g} costs {best.cost:.1%} and tells a gain of {self.gain:.0%} after "
+        return (f"temperature {best.temperature:g} costs {best.cost:.1%} and detects a gain of {self.gain:.0%} after "
                 f"about {best.lists:,} drawn lists")  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-serialisable: the gain asked for, what lists earn, and the cost and days of every draw."""
+        """Return a JSON-serialisable dict: the gain, the reward of lists, and the cost and days of every draw."""
         return {
             "gain": self.gain, "reward": self.reward, "steepness": list(self.steepness), "fitted": self.fitted,
             "per_day": self.per_day, "ab_test": self.ab_test, "interleaving": self.interleaving, "factor": OFF,
@@ -132,14 +132,14 @@ class ExplorePlan(Result):
         }  # fmt: skip
 
     def to_arrow(self) -> Any:
-        """One row per draw."""
+        """Return a table with one row per draw."""
         import pyarrow as pa
 
         return pa.Table.from_pylist(self.to_dict()["draws"])
 
 
 class Rate(NamedTuple):
-    """Expected rewards: E r = exp(e(place) + b · standardised score)."""
+    """Model of expected rewards: E r = exp(e(place) + b · standardised score)."""
 
     places: np.ndarray  # e [K]
     slope: float  # b
@@ -150,7 +150,7 @@ class Rate(NamedTuple):
 
 
 class Rewards(NamedTuple):
-    """Rewards of a log's lists."""
+    """Moments of the rewards of a log's lists."""
 
     mean: float  # of a list
     variance: float  # of a list, for the mean over persons
@@ -165,7 +165,7 @@ def plan(
     config: ExploreConfig | None = None,
     **settings: Any,
 ) -> ExplorePlan:
-    """Estimate what drawing the lists of a log would cost, and how many drawn lists would then tell a gain.
+    """Estimate what drawing the lists of a log would cost, and how many drawn lists would then detect a gain.
 
     The log is one that `improve` reads; its lists need not have been drawn. Settings are those of `ExploreConfig`.
     """
@@ -177,38 +177,38 @@ def plan(
     rng = np.random.default_rng(config.seed)
     sample = log.taken(np.sort(rng.permutation(len(log))[:SAMPLED]))
     per_day = config.per_day or _per_day(log)
-    told = ((stats.norm.ppf(1 - LEVEL) + stats.norm.ppf(POWER)) / (config.gain * rewards.mean)) ** 2
+    lists_per_variance = ((stats.norm.ppf(1 - LEVEL) + stats.norm.ppf(POWER)) / (config.gain * rewards.mean)) ** 2
     draws = []
     for pinned, temperature in product(config.pins, config.temperatures):
         costs, overlap = zip(*(_costs(sample, rate, temperature, pinned, rng) for rate in rates), strict=True)
         kappa = SIZE * config.gain**GROWTH / _drawn_reward(sample, rates[0], pinned)
         spreads = [_spread(sample, rate, temperature, pinned, kappa, rewards.square, rng) for rate in rates]
         cost, spread = _between(costs), _between(spreads)
-        lists = max(math.ceil(told * spread / SHARES[-1]), FEWEST)
+        lists = max(math.ceil(lists_per_variance * spread / SHARES[-1]), FEWEST)
         for share in config.shares:
             days = None if per_day is None else lists / (share * per_day)
             draws.append(Draw(temperature, pinned, share, share * cost, 1 - share * (1 - overlap[0]), lists, days))
     return ExplorePlan(
         gain=config.gain, reward=rewards.mean, steepness=(rates[0].slope, rates[-1].slope), fitted=len(rates) == 1,
-        per_day=per_day, draws=tuple(draws), ab_test=math.ceil(4 * told * rewards.variance),
-        interleaving=math.ceil(told * rewards.square * rewards.mean),
+        per_day=per_day, draws=tuple(draws), ab_test=math.ceil(4 * lists_per_variance * rewards.variance),
+        interleaving=math.ceil(lists_per_variance * rewards.square * rewards.mean),
     )  # fmt: skip
 
 
 def _between(values: Any) -> float:
-    """The geometric mean."""
+    """Return the geometric mean of positive numbers."""
     return math.exp(float(np.mean(np.log(np.maximum(values, 1e-12)))))
 
 
 def _per_day(log: RequestLog) -> float | None:
-    """Requests per day by the log's times; None if it has none, or of one moment."""
+    """Return the requests per day by the log's times; None without times, or if all are equal."""
     if log.time is None or not (span := float(np.ptp(log.time))) > 0:
         return None
     return float(log.weight.sum()) / max(span / DAY, 1.0)
 
 
 def _rewards(log: RequestLog, stated: float | None) -> Rewards:
-    """From the log's answers; from the stated mean, as of rewards of 1, if there are none."""
+    """Compute the moments from the log's answers, or if it has none from the stated mean, with rewards of 1."""
     if not len(log.answers.row):
         assert stated is not None
         return Rewards(stated, stated, 1.0)
@@ -219,7 +219,7 @@ def _rewards(log: RequestLog, stated: float | None) -> Rewards:
 
 
 def _rates(log: RequestLog, stated: float | None) -> list[Rate]:
-    """One that is fitted to the answers; without any the two that b lies between."""
+    """Return the reward model fitted to the answers; without answers the two models at the ends of b's range."""
     reward = log.reward()
     if (reward < 0).any():
         raise DataError("a reward is below 0. Capped weights err on the safe side only where rewards are 0 or more: "
@@ -238,7 +238,7 @@ def _rates(log: RequestLog, stated: float | None) -> list[Rate]:
 
 
 def _fitted(log: RequestLog, reward: np.ndarray) -> Rate:
-    """Maximise the Poisson likelihood of what was shown, a dummy per place."""
+    """Fit the reward model to the shown items by Poisson likelihood, with a dummy per place."""
     rows = log.shown
     score, place, y, weight = _scores(log)[rows], log.place[rows] - 1, reward[rows], log.weight[log.request[rows]]
     count = int(place.max()) + 1
@@ -256,7 +256,7 @@ def _fitted(log: RequestLog, reward: np.ndarray) -> Rate:
 
 
 def _scores(log: RequestLog) -> np.ndarray:
-    """Standardised scores [M]."""
+    """Return the scores [M], standardised per request."""
     found = np.empty(len(log.item))
     for block in log.padded():
         found[block.rows[block.real]] = standard_scores(log, block)[block.real]
@@ -266,7 +266,7 @@ def _scores(log: RequestLog) -> np.ndarray:
 def _lists(
     log: RequestLog, block: Padded, temperature: float, pinned: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of a block's candidates in the order of a draw, and in that of their scores [B, C]."""
+    """Return the positions of a block's candidates in the order of a draw, and in the order of scores [B, C]."""
     scores = standard_scores(log, block)
     own = np.argsort(-scores, axis=1, kind="stable")
     keys = clocks(scores.size, rng).reshape(scores.shape) - scores / temperature
@@ -277,7 +277,7 @@ def _lists(
 def _costs(
     log: RequestLog, rate: Rate, temperature: float, pinned: int, rng: np.random.Generator
 ) -> tuple[float, float]:
-    """The share of the reward that drawn lists lose, and the share of their places that the undrawn list holds."""
+    """Return the share of the reward that drawn lists lose, and the share of their items that undrawn lists hold."""
     earned, shared, places = {"drawn": 0.0, "own": 0.0}, 0.0, 0.0
     for block in log.padded():
         length = log.length[block.requests, None]
@@ -294,7 +294,7 @@ def _costs(
 
 
 def _drawn_reward(log: RequestLog, rate: Rate, pinned: int) -> float:
-    """The share of a list's reward that is earned below the pinned places: all that a layer can raise."""
+    """Return the share of a list's reward earned below the pinned places, which is all that a layer can raise."""
     rows = log.shown
     place = log.place[rows] - 1
     expected = rate.of(_scores(log)[rows], place)
@@ -304,7 +304,7 @@ def _drawn_reward(log: RequestLog, rate: Rate, pinned: int) -> float:
 def _spread(
     log: RequestLog, rate: Rate, temperature: float, pinned: int, kappa: float, square: float, rng: np.random.Generator
 ) -> float:
-    """Var(D) of a list's part in the verdict on a layer whose Â is noise."""
+    """Estimate Var(D) of a list's part in the verdict on a layer whose Â is noise."""
     place = np.zeros(len(log.item), np.int64)
     for block in log.padded():
         drawn, _ = _lists(log, block, temperature, pinned, rng)

@@ -1,4 +1,4 @@
-"""How likely an item stands at each place, exactly, and what a list of another law would have earned.
+"""Exact probability of each item at each place of a drawn list, for the value of lists of another law.
 
 Every item has an exponential clock of rate exp(l(a)); the order in which they ring is the list. Item a stands at place
 j if it rings while exactly j - 1 others have: P(a at j) = ∫ w_a e^{-w_a t} P(j - 1 of the others rang before t) dt. How
@@ -16,7 +16,7 @@ import numpy as np
 
 STEP = 0.4  # of log t
 BEFORE, AFTER = 16.0, 4.0  # of log t, around the times at which the first and the last place are taken
-NEVER = 1e-10  # chance of ringing at all below which an item is left out
+NEVER = 1e-10  # items with a smaller probability of ringing are left out
 CELLS = 1 << 16
 
 
@@ -50,14 +50,14 @@ def _chances(logits: np.ndarray, asked: np.ndarray, places: int) -> np.ndarray:
 
 
 def _ring(counts: np.ndarray, chance: np.ndarray) -> None:
-    """Add one clock that rang with probability `chance` [B, T] to how many did [K, B, T]."""
+    """Add a clock that rang with probability `chance` [B, T] to the distribution of the number that rang [K, B, T]."""
     moved = counts * chance
     counts -= moved
     counts[1:] += moved[:-1]
 
 
 def _left_out(counts: np.ndarray, rang: np.ndarray, items: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """Each of some items, with how many of all others rang."""
+    """Yield, for each of some items, the distribution of the number of all others that rang."""
     if len(items) == 1:
         yield int(items[0]), counts
         return
@@ -70,7 +70,7 @@ def _left_out(counts: np.ndarray, rang: np.ndarray, items: np.ndarray) -> Iterat
 
 
 def _time_of(weight: np.ndarray, places: int) -> np.ndarray:
-    """About when the last place is taken [B]: the time at which `places` clocks are expected to have rung."""
+    """Return the time [B] at which `places` clocks are expected to have rung: about when the last place is taken."""
     low, high = np.zeros(len(weight)), np.full(len(weight), 60.0)  # of log t
     aim = np.minimum(places, 0.999 * (weight > 0).sum(1))
     for _ in range(30):

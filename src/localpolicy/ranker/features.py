@@ -1,7 +1,8 @@
-"""What a critic sees of a candidate: the foreign score, columns of the request and of the item, as codes and numbers.
+"""Features of a candidate for a critic: the ranker's score, columns of request and item, as codes and numbers.
 
-Every column becomes codes, 0 where nothing is known: names as they are, numbers by quantiles. Numbers stay beside
-them, standardised. A log and a single request are coded alike: the layer sees what the critic was trained on.
+Every column becomes codes, 0 where nothing is known: names as they are, numbers by quantiles. Numbers are
+kept too, standardised. A log and a single request are encoded by one rule: the layer sees what the critic was trained
+on.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from localpolicy.errors import DataError, shown
 from localpolicy.ranker.log import Column, RequestLog
 
 BINS = 10  # quantiles of a number
-LEAST = 5  # shown rows below which a name is not learnt
-MOST_NAMES = 50_000  # of a column
-SCORE = "score"  # the foreign score, standardised within its request
+LEAST = 5  # a name on fewer shown rows has no code
+MOST_NAMES = 50_000  # codes of a column
+SCORE = "score"  # the ranker's score, standardised within its request
 ITEM = "item"  # the item's id
 
 
 @dataclass(frozen=True)
 class Coding:
-    """How one column is read."""
+    """Encoding of one column: codes of its names or quantiles, and the scale of its numbers."""
 
     name: str
     of_request: bool
@@ -35,18 +36,18 @@ class Coding:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Coding:
-        """Out of JSON."""
+        """Build the encoding from its JSON content."""
         names = content["names"]
         return cls(**{**content, "names": None if names is None else tuple(names), "edges": tuple(content["edges"])})
 
     @property
     def codes(self) -> int:
-        """How many there are, with 0 for nothing known."""
+        """Number of codes, 0 (unknown) included."""
         return 1 + (len(self.edges) + 1 if self.names is None else len(self.names))
 
 
 class Seen(NamedTuple):
-    """Candidates as a critic sees them, R rows."""
+    """Features of R candidates for a critic."""
 
     codes: np.ndarray  # [R, F]
     numbers: np.ndarray  # [R, G] standardised, 0 where nothing is known
@@ -54,7 +55,7 @@ class Seen(NamedTuple):
 
 
 class Encoder:
-    """Columns -> codes and numbers."""
+    """Encoder of columns as codes and numbers."""
 
     def __init__(self, codings: Sequence[Coding]) -> None:
         self.codings = tuple(codings)
@@ -63,7 +64,7 @@ class Encoder:
 
     @classmethod
     def learnt(cls, log: RequestLog, rows: np.ndarray, score: np.ndarray) -> Encoder:
-        """From the shown rows of a log; `score` [M] is standardised."""
+        """Fit the encoder to the shown rows of a log; `score` [M] is standardised."""
         codings = [_numbers(SCORE, score[rows], of_request=False)]
         request = log.request[rows]
         for name, column in log.context.items():
@@ -74,7 +75,7 @@ class Encoder:
         return cls([one for one in codings if one.codes > 2 or one.names is None])
 
     def of_log(self, log: RequestLog, rows: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Codes and numbers of some candidates of a log."""
+        """Encode these candidates of a log as codes and numbers."""
         given: dict[str, Any] = {SCORE: Column(score[rows]), ITEM: Column(log.item[rows], tuple(log.items))}
         request = log.request[rows]
         given |= {name: column.at(request) for name, column in log.context.items()}
@@ -82,7 +83,7 @@ class Encoder:
         return self._encoded(given, len(rows))
 
     def of_request(self, candidates: Mapping[str, Any], context: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Codes and numbers of one request's candidates: columns of values, with `score` standardised."""
+        """Encode one request's candidates, given as columns with `score` standardised, as codes and numbers."""
         size = len(candidates[SCORE])
         codes = np.zeros((size, len(self.codings)), np.int32)
         numbers = np.zeros((size, len(self.numeric)))
@@ -141,7 +142,7 @@ def _numbers(name: str, values: np.ndarray, *, of_request: bool) -> Coding:
 
 
 def _placed(one: Coding, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes by quantile, and standardised numbers, at most 5 deviations away."""
+    """Return codes by quantile, and standardised numbers, clipped at 5 standard deviations."""
     known = np.isfinite(values)
     plain = np.where(known, values, one.mean)
     codes = np.where(known, 1 + np.searchsorted(one.edges, plain), 0)
@@ -163,12 +164,12 @@ def _floats(values: Any) -> np.ndarray:
 
 
 def _whole(item: float) -> Any:
-    """3 for 3.0, as JSON has one kind of number."""
+    """Return 3 for 3.0, as JSON has one kind of number."""
     return int(item) if item.is_integer() and abs(item) < 1 << 53 else item
 
 
 class Columns(dict[str, Any]):
-    """Columns of candidates that `as_columns` has checked."""
+    """Columns of candidates, checked by `as_columns`."""
 
 
 def as_columns(candidates: Any) -> Columns:

@@ -1,4 +1,4 @@
-"""Logs of other tools as a log of requests: Vowpal Wabbit's decision service (CB and CCB) and Open Bandit Pipeline.
+"""Readers of other tools' logs: Vowpal Wabbit's decision service (CB and CCB) and Open Bandit Pipeline.
 
 Vowpal Wabbit, one JSON object per line. `a` and `p` name every action and its probability, the chosen one first. A CCB
 event (`_outcomes`) has a decision per slot among the actions that are left, with a law of its own: so each slot becomes
@@ -24,7 +24,7 @@ from localpolicy.ranker.tables import understood
 
 LONGEST = 1 << 26  # characters of a line
 SLOT = "slot"  # the column of the request that says which slot it was
-DEEPEST = 4  # of nested features
+DEEPEST = 4  # levels of nested features
 log = logging.getLogger(__name__)
 
 
@@ -47,7 +47,7 @@ def _opened(path: Path) -> Any:
 
 
 def read_vowpal(path: Path | str) -> RequestLog:
-    """Decision-service JSON, CB or CCB."""
+    """Read a log of the decision service, in JSON lines of CB or CCB."""
     decisions: list[dict[str, Any]] = []
     skipped = 0
     with _opened(Path(path)) as file:
@@ -70,7 +70,7 @@ def read_vowpal(path: Path | str) -> RequestLog:
 
 
 def _decisions(event: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """What was decided in one event: nothing if it was never shown."""
+    """Yield the decisions of one event; none if it was never shown."""
     about = event["c"]
     actions = [_flat(one) for one in about["_multi"]]
     named = [str(one.pop("_tag", number)) for number, one in enumerate(actions, 1)]
@@ -97,7 +97,7 @@ def _decisions(event: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _flat(features: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
-    """Nested features as columns: {"User": {"age": 3}} is `User.age`; lists are left out."""
+    """Flatten nested features into columns: {"User": {"age": 3}} is `User.age`; lists are left out."""
     found: dict[str, Any] = {}
     for name, value in features.items():
         if isinstance(value, Mapping) and depth < DEEPEST:
@@ -108,7 +108,7 @@ def _flat(features: Any, prefix: str = "", depth: int = 0) -> dict[str, Any]:
 
 
 def assembled(decisions: list[dict[str, Any]], label: str) -> RequestLog:
-    """One request per decision, whose first candidate is the one that was shown."""
+    """Build a log with one request per decision, whose first candidate was shown."""
     if not decisions:
         raise DataError(f"{label} holds no decision that was shown.")
     for one in decisions:
@@ -132,7 +132,7 @@ def assembled(decisions: list[dict[str, Any]], label: str) -> RequestLog:
 
 
 def _columns(rows: list[dict[str, Any]]) -> dict[str, Column]:
-    """Columns of dicts: numbers where all are, else texts."""
+    """Turn dicts into columns: numbers if all values are, else texts."""
     found = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
@@ -145,12 +145,12 @@ def _columns(rows: list[dict[str, Any]]) -> dict[str, Column]:
 
 
 def is_obp(given: Any) -> bool:
-    """Whether it is a feedback dictionary of Open Bandit Pipeline."""
+    """Whether `given` is a feedback dictionary of Open Bandit Pipeline."""
     return isinstance(given, Mapping) and {"action", "reward", "n_actions"} <= set(given)
 
 
 def read_obp(feedback: Mapping[str, Any]) -> RequestLog:
-    """A feedback dictionary: each round a request of one place, all actions its candidates.
+    """Read a feedback dictionary: each round is a request of one place, with all actions as candidates.
 
     `pi_b` is the law. `pscore` alone knows it at the shown action only, and is not taken for a law.
     """

@@ -1,9 +1,9 @@
-"""`improve`: a log of requests -> a layer on the ranker that wrote it, and what may be said of it.
+"""`improve`: trains a layer on the ranker that wrote a log of requests, and judges it.
 
 Persons are shared out once: critics are trained on some, chosen on others, β is chosen on third ones and the verdict
 is given on the rest. β is the one with the largest lower bound of the capped gain over the drawn law, among tilts that
 leave a tenth of the sample; where none is above 0 it is ∞, and the layer is the ranker as it was. Gains are by places;
-where the log shows that people stop, by a cascade; where items below matter, nothing is said. The verdict is against
+where the log shows that people stop, by a cascade; where items below matter, nothing is words. The verdict is against
 the list that the ranker would show without any draw.
 """
 
@@ -36,20 +36,20 @@ from localpolicy.runtime.folders import check_target, whole_folder
 from localpolicy.settings import Settings
 
 TILTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # κ = sd(Â) / β
-LEAST_EFFECTIVE = 0.1  # of the sample that a tilt must leave
+LEAST_EFFECTIVE = 0.1  # least effective share of the sample under a tilt
 SHARES = (0.5, 0.15, 0.15, 0.2)  # of persons: training, choice of the critic, of β, verdict
 REFUSED = 0.005  # p of the test of items below: refusing costs the layer, so twice the persons and a tenth of the level
 FEWEST = 100  # requests
 FEWEST_PEOPLE = 10  # of each part that estimates: requests of one person are not independent
 MOST_JUDGED = 20_000  # requests, of each part that estimates
-LARGEST_QUANTILE = 0.999  # of rewards: what lies beyond counts as that much in training
+LARGEST_QUANTILE = 0.999  # rewards above this quantile are cut to it in training
 Verdict = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
-PLAN = "'lpi explore plan' estimates what a draw costs and when it tells a gain"
+PLAN = "'lpi explore plan' estimates what a draw costs and when it detects a gain"
 CODES = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
 
 
 class ImproveConfig(Settings):
-    """How a layer is made."""
+    """Settings of `improve`: the draw of the logged lists, events, and critics."""
 
     temperature: float | None = Field(
         None, gt=0, description="what scores were divided by before the draw; default: as each request states, else "
@@ -71,13 +71,13 @@ class ImproveConfig(Settings):
     @field_validator("events", "critics", mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """The command line has lists as a,b."""
+        """Parse lists given as a,b on the command line."""
         return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else value
 
 
 @dataclass(frozen=True)
 class Tried:
-    """One tilt, as the choice of β saw it."""
+    """A tilt that was tried, with the gain by which β was chosen."""
 
     kappa: float
     beta: float
@@ -86,7 +86,7 @@ class Tried:
 
 @dataclass(frozen=True, repr=False)
 class Improvement(Result):
-    """A layer, and what may be said of it."""
+    """Result of `improve`: the layer's folder, β, its gain and the verdict."""
 
     folder: Path
     law: Law
@@ -95,10 +95,10 @@ class Improvement(Result):
     chosen: Mapping[str, str]  # critic by event
     tried: tuple[Tried, ...]
     beta: float
-    earned: float | None  # by a drawn list, per request
-    price: Gain | None  # of the draw: the undrawn list over the drawn one
-    gain: Gain | None  # of the layer over the undrawn list, on requests that chose nothing
-    form: Form  # of the layer's value
+    earned: float | None  # reward of a drawn list, per request
+    price: Gain | None  # price of the draw: gain of the undrawn list over the drawn one
+    gain: Gain | None  # gain of the layer over the undrawn list, on requests used for no choice
+    form: Form  # form of the layer's value
     stopping: Checked | None  # whether people stop after a reward
     below: Checked | None  # whether rewards depend on the items below
     verdict: Verdict
@@ -110,11 +110,11 @@ class Improvement(Result):
         return CODES[self.verdict]
 
     def summary(self) -> str:
-        """The verdict and its reason."""
+        """Return the verdict and its reason in a sentence."""
         return f"{self.verdict}: {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number."""
+        """Return all numbers of the result, JSON-serialisable."""
 
         def gain(one: Gain | None) -> dict[str, Any] | None:
             return None if one is None else {**one._asdict(), "high": one.high}
@@ -129,13 +129,13 @@ class Improvement(Result):
         }  # fmt: skip
 
     def to_arrow(self) -> Any:
-        """One row per tilt that was tried."""
+        """Return a table with one row per tilt that was tried."""
         import pyarrow as pa
 
         return pa.Table.from_pylist(self.to_dict()["tried"])
 
     def layer(self, **asked: Any) -> Layer:
-        """Ready to rank."""
+        """Open the layer; `asked` are the arguments of `Layer`."""
         return Layer(self.folder, **asked)
 
 
@@ -176,8 +176,8 @@ def improve(
     for event, reward in rewards.items():
         critics[event], losses[event] = _trained(log, encoder, score, reward, train, held, config.critics)
     whole = sum(rewards.values(), np.zeros(len(log.item)))
-    worth = _worth(log, rewards)
-    advantage = advantages(log, encoder, score, critics, worth, np.concatenate([choice, verdict]))
+    weights = _event_weights(log, rewards)
+    advantage = advantages(log, encoder, score, critics, weights, np.concatenate([choice, verdict]))
     examined = _examined(log, encoder, score, critics, train)
     found = judged(log, law, advantage, whole, examined, choice, verdict, own)
     result = Improvement(
@@ -185,12 +185,12 @@ def improve(
         chosen={event: critic.name for event, critic in critics.items()}, **found,
     )  # fmt: skip
     with whole_folder(Path(out), force=force) as folder:
-        _write(folder, result, own.served(log), encoder, critics, worth, examined)
+        _write(folder, result, own.served(log), encoder, critics, weights, examined)
     return result
 
 
 def persons_apart(log: RequestLog, seed: int) -> list[np.ndarray]:
-    """Requests of four groups of persons."""
+    """Divide the requests into four groups by person, with SHARES of the persons."""
     people = np.unique(log.clusters)
     order = np.random.default_rng(seed).permutation(len(people))
     ends = (np.cumsum(SHARES)[:-1] * len(people)).astype(int)
@@ -205,7 +205,7 @@ def persons_apart(log: RequestLog, seed: int) -> list[np.ndarray]:
 
 
 def _rewards(log: RequestLog, events: tuple[str, ...]) -> dict[str, np.ndarray]:
-    """What is learnt, by event [M]; "reward" where it is one."""
+    """Return the rewards to learn, by event [M]; under "reward" if all events count together."""
     known = log.answers.events
     for event in events:
         if event not in known:
@@ -224,14 +224,14 @@ def _rewards(log: RequestLog, events: tuple[str, ...]) -> dict[str, np.ndarray]:
     return found
 
 
-def _worth(log: RequestLog, rewards: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The weight of each event's Â: its share of what is earned."""
+def _event_weights(log: RequestLog, rewards: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Return the weight of each event's Â: its share of the total reward."""
     total = {event: float(reward.sum()) for event, reward in rewards.items()}
     return {event: 1.0 if len(total) == 1 else one / (sum(total.values()) or 1.0) for event, one in total.items()}
 
 
 def _shown_of(log: RequestLog, requests: np.ndarray) -> np.ndarray:
-    """Rows that some requests showed."""
+    """Return the rows of the items that these requests showed."""
     inside = np.zeros(len(log), bool)
     inside[requests] = True
     return np.asarray(log.shown[inside[log.request[log.shown]]])
@@ -246,7 +246,7 @@ def _trained(
     log: RequestLog, encoder: Encoder, score: np.ndarray, reward: np.ndarray, train: np.ndarray, held: np.ndarray,
     kinds: tuple[str, ...],
 ) -> tuple[Any, dict[str, float]]:  # fmt: skip
-    """The critic with the best held-out likelihood, and the loss of each."""
+    """Train a critic of each kind; return the one of the best held-out likelihood, and the loss of each."""
     for kind in kinds:
         if kind not in CRITICS:
             raise DataError(f"critics: no critic '{kind}'{nearest(kind, CRITICS)}")
@@ -267,7 +267,7 @@ def _trained(
 
 
 def advantages(
-    log: RequestLog, encoder: Encoder, score: np.ndarray, critics: Mapping[str, Any], worth: Mapping[str, float],
+    log: RequestLog, encoder: Encoder, score: np.ndarray, critics: Mapping[str, Any], weights: Mapping[str, float],
     requests: np.ndarray,
 ) -> np.ndarray:  # fmt: skip
     """Σ w Â [M]: log-odds at the first place, centred within the request; NaN for other requests."""
@@ -278,7 +278,7 @@ def advantages(
     for some in np.array_split(rows, 1 + len(rows) // (1 << 19)):
         codes, numbers = encoder.of_log(log, some, score)
         seen = Seen(codes, numbers, np.zeros(len(some), np.int64))
-        found[some] = sum(worth[event] * critic.log_odds(seen) for event, critic in critics.items())
+        found[some] = sum(weights[event] * critic.log_odds(seen) for event, critic in critics.items())
     request = log.request[rows]
     mean = np.bincount(request, found[rows], len(log)) / np.maximum(np.bincount(request, minlength=len(log)), 1)
     found[rows] -= mean[request]
@@ -288,7 +288,7 @@ def advantages(
 def _examined(
     log: RequestLog, encoder: Encoder, score: np.ndarray, critics: Mapping[str, Any], train: np.ndarray
 ) -> np.ndarray:
-    """c [K], 1 at the first place: how much likelier what was shown would be answered there, by the critics' places."""
+    """Return c [K], the examination of each place relative to the first, by the critics' effects of places."""
     rows = _shown_of(log, train)[: 1 << 17]
     codes, numbers = encoder.of_log(log, rows, score)
     places = int(log.place.max())
@@ -310,7 +310,7 @@ def judged(
     drawn = law.drawn(log) if law.known else np.empty(0, np.int64)
     choice, verdict = (np.intersect1d(part, drawn)[:MOST_JUDGED] for part in (choice, verdict))
     if not law.known:
-        why = f"{law.why}. The critic is trained; draw lists, and the next log tells what it is worth. {PLAN}"
+        why = f"{law.why}. The critic is trained; draw lists, and judge it by the next log. {PLAN}"
         return {**nothing, "verdict": "cannot tell", "why": why}
     if min(len(choice), len(verdict)) < 2:
         return {**nothing, "verdict": "cannot tell", "why": "hardly any list was drawn"}
@@ -330,10 +330,10 @@ def judged(
         stopping = stopping_test(lists, advantage[for_choice.shown.row])
         below = cascade_test(lists.with_more(others))
     form: Form = "cascade" if stopping is not None and stopping.fails else "by places"
-    told = nothing | {"form": form, "stopping": stopping, "below": below}
+    checked = nothing | {"form": form, "stopping": stopping, "below": below}
     if below is not None and below.p < REFUSED:
         why = f"rewards depend on the items below (p = {below.p:.1e}), so no list's value is known"
-        return {**told, "verdict": "cannot tell", "why": why}
+        return {**checked, "verdict": "cannot tell", "why": why}
     tried = []
     as_it_is = for_choice.weights(tilt(math.inf), form) if other else None
     for kappa in TILTS if spread > 0 else ():
@@ -341,18 +341,18 @@ def judged(
         tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta), form), over=as_it_is)))
     held = [one for one in tried if one.gain.low > 0 and one.gain.effective >= LEAST_EFFECTIVE]
     best = max(held, key=lambda one: one.gain.low, default=None)
-    found = {**told, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
+    found = {**checked, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
     if best is None:
         return {**found, "verdict": "nothing to decide",
                 "why": "no tilt earns significantly more than the ranker as it is: β = ∞"}  # fmt: skip
     gain = judge.gain(judge.weights(tilt(best.beta), form), over=judge.undrawn)
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
-    said = {"deploy": "the layer earns significantly more than",
+    texts = {"deploy": "the layer earns significantly more than",
             "do not deploy": "the layer earns significantly less than",
             "cannot tell": "within noise, the layer earns as much as"}  # fmt: skip
     more = f". {PLAN}" if answer == "cannot tell" else ""
     return {**found, "beta": best.beta, "gain": gain, "verdict": answer,
-            "why": f"{said[answer]} the ranker's own list without a draw{more}"}  # fmt: skip
+            "why": f"{texts[answer]} the ranker's own list without a draw{more}"}  # fmt: skip
 
 
 def _difference(log: RequestLog, own: Law, law: Law, block: Padded) -> np.ndarray:
@@ -364,14 +364,14 @@ def _difference(log: RequestLog, own: Law, law: Law, block: Padded) -> np.ndarra
 
 def _write(
     folder: Path, result: Improvement, served: Law, encoder: Encoder, critics: Mapping[str, Any],
-    worth: Mapping[str, float], examined: np.ndarray,
+    weights: Mapping[str, float], examined: np.ndarray,
 ) -> None:  # fmt: skip
     written = {}
     for number, (event, critic) in enumerate(critics.items(), 1):
         where = folder / f"critic-{number}"
         where.mkdir()
         critic.save(where)
-        written[event] = {"name": critic.name, "folder": where.name, "places": len(examined), "weight": worth[event],
+        written[event] = {"name": critic.name, "folder": where.name, "places": len(examined), "weight": weights[event],
                           "sha256": sha256(where / critic.FILE)}  # fmt: skip
     about = {"format": FORMAT.current, "columns": [asdict(one) for one in encoder.codings], "critics": written,
              "examined": examined.tolist(), **{name: value for name, value in result.to_dict().items()

@@ -1,4 +1,4 @@
-"""How a ranker's lists came about: by a known law, by their own order, or by something that the log does not tell.
+"""Law of a ranker's lists: drawn by known probabilities or scores, the best k in order, or unknown.
 
 With a probability for every candidate the law is theirs. With scores it is softmax(score / τ), drawn place by place:
 τ is logged, stated or fitted to what was shown, and either way the law is believed only where it explains what was
@@ -18,32 +18,32 @@ from localpolicy.errors import DataError
 from localpolicy.ranker.log import Padded, RequestLog
 
 Kind = Literal["probabilities", "scores", "deterministic", "unknown"]
-ACCUSED = 1e-4  # chance with which a true law is refused
-FEWEST = 50  # lists below which nothing is refused, and nothing fitted
+ACCUSED = 1e-4  # probability that a true law is rejected
+FEWEST = 50  # with fewer lists no law is rejected or fitted
 MOST = 20_000  # lists tested
-MOST_FITTED = 2_000  # lists that τ is fitted to
-COOLEST, WARMEST = 0.005, 20.0  # τ that is looked for, in standard deviations of scores
+MOST_FITTED = 2_000  # lists to which τ is fitted
+COOLEST, WARMEST = 0.005, 20.0  # range of τ, in standard deviations of scores
 
 
 class Law(NamedTuple):
-    """How lists were drawn, as far as it is known."""
+    """Law by which lists were drawn, as far as it is known, and the test of it."""
 
     kind: Kind
     temperature: float | None = None  # None: each request states its own, or probabilities do
     standardise: bool = False
     fitted: bool = False  # τ was fitted to what was shown
-    p: float | None = None  # of the test that lists were drawn so
-    overlap: float | None = None  # share of shown places that the best k by score hold too
+    p: float | None = None  # p of the test of this law
+    overlap: float | None = None  # share of shown items that are among the best k by score
     same_first: float | None = None  # share of lists that begin with their best item
-    why: str = ""  # the law is not known
+    why: str = ""  # why the law is not known
 
     @property
     def known(self) -> bool:
-        """Whether values of other lists can be told from this log."""
+        """Whether the law is known, so that the log determines values of other lists."""
         return self.kind in ("probabilities", "scores")
 
     def json(self) -> dict[str, Any]:
-        """For a run's description."""
+        """Return the law as JSON content of a layer's description."""
         return self._asdict()
 
     def served(self, log: RequestLog) -> Law:
@@ -54,14 +54,14 @@ class Law(NamedTuple):
         return self._replace(temperature=float(stated[counts.argmax()]))
 
     def drawn(self, log: RequestLog) -> np.ndarray:
-        """Requests with a place that was drawn."""
+        """Return the requests with a drawn place."""
         free = log.length > log.pinned
         if self.kind == "scores" and self.temperature is None and log.temperature is not None:
             free = free & (log.temperature > 0)
         return np.flatnonzero(free)
 
     def logits(self, log: RequestLog, block: Padded) -> np.ndarray:
-        """log of the law at the first drawn place, up to a constant [B, C]; -inf at pinned items and beyond the end."""
+        """Return the law's logits at the first drawn place [B, C]; -inf at pinned items and beyond a request's end."""
         pinned = block.of((log.place > 0) & (log.place <= log.pinned[log.request]), True)
         if self.kind == "probabilities" and log.probability is not None:
             with np.errstate(divide="ignore"):
@@ -74,7 +74,7 @@ class Law(NamedTuple):
 
 
 def own_scores(log: RequestLog) -> np.ndarray:
-    """The scores, or the logs of probabilities where there are none [M]."""
+    """Return the logged scores [M], or the logs of probabilities if there are none."""
     if log.score is not None:
         return log.score
     if log.probability is None:
@@ -85,7 +85,7 @@ def own_scores(log: RequestLog) -> np.ndarray:
 
 
 def standard_scores(log: RequestLog, block: Padded) -> np.ndarray:
-    """Scores in standard deviations of their request, mean 0 [B, C]; -inf beyond a request's end."""
+    """Return scores standardised per request [B, C]; -inf beyond a request's end."""
     scores, count = block.of(own_scores(log), 0.0), block.real.sum(1, keepdims=True)
     centred = np.where(block.real, scores - scores.sum(1, keepdims=True) / count, 0.0)
     spread = np.sqrt((centred**2).sum(1, keepdims=True) / count)
@@ -93,14 +93,14 @@ def standard_scores(log: RequestLog, block: Padded) -> np.ndarray:
 
 
 class Lists(NamedTuple):
-    """Shown lists of a block as positions in it."""
+    """Shown lists of a block, as positions in its table of candidates."""
 
     at: np.ndarray  # [B, K], -1 beyond a list's end
     pinned: np.ndarray  # [B]
 
 
 def shown_lists(log: RequestLog, block: Padded) -> Lists:
-    """What each request of a block showed."""
+    """Return the list that each request of a block showed."""
     place = block.of(log.place, 0)
     at = np.full((len(place), int(place.max(initial=1))), -1)
     request, position = np.nonzero(place)
@@ -109,7 +109,7 @@ def shown_lists(log: RequestLog, block: Padded) -> Lists:
 
 
 def places_of(logits: np.ndarray, lists: Lists) -> Iterator[tuple[int, np.ndarray, np.ndarray, np.ndarray]]:
-    """Drawn places, one after another: place, the requests that have it, what is open there, and what was taken."""
+    """Yield the drawn places in order: place, requests that have it, logits of the items open there, item taken."""
     open_ = logits.copy()
     rows = np.arange(len(logits))
     for place in range(lists.at.shape[1]):
@@ -137,7 +137,7 @@ def log_chance(logits: np.ndarray, lists: Lists) -> np.ndarray:
 
 
 def law_of(log: RequestLog, *, temperature: float | None = None, standardise: bool | None = None, seed: int = 0) -> Law:
-    """The law of a log's lists, tested on what was shown."""
+    """Determine the law of a log's lists, and test it on what was shown."""
     rng = np.random.default_rng(seed)
     if log.probability is not None:
         return _tested(log, Law("probabilities"), rng)
@@ -174,7 +174,7 @@ def own_law(log: RequestLog, law: Law, *, temperature: float | None = None, stan
 def _fitted(
     log: RequestLog, sample: np.ndarray, temperature: float | None, own: bool, standardise: bool
 ) -> tuple[float, Law]:
-    """log-likelihood of a sample of lists, and the law that has it."""
+    """Fit τ to a sample of lists; return the log-likelihood and the law."""
     blocks = [(block, shown_lists(log, block)) for block in log.padded(sample)]
 
     def likelihood(law: Law) -> float:
@@ -194,7 +194,7 @@ def _fitted(
 
 
 def _tested(log: RequestLog, law: Law, rng: np.random.Generator) -> Law:
-    """The law with what the test says of it; of kind `unknown` where lists were not drawn so."""
+    """Test a law; return it with p, as `unknown` if the test rejects it."""
     p, count = _uniformity(log, law, _some(law.drawn(log), MOST, rng), rng)
     if p < ACCUSED:
         how = {"probabilities": "the logged probabilities"}.get(law.kind, "")
@@ -207,7 +207,7 @@ def _tested(log: RequestLog, law: Law, rng: np.random.Generator) -> Law:
 
 
 def _uniformity(log: RequestLog, law: Law, sample: np.ndarray, rng: np.random.Generator) -> tuple[float, int]:
-    """p that places are drawn by the law, given those above: at each place, in two orders, Bonferroni."""
+    """Return p of the test that places are drawn by the law: at each place, in two orders, Bonferroni-corrected."""
     found: dict[tuple[int, int], list[np.ndarray]] = {}
     by_name = np.argsort(np.argsort(log.items))[log.item]  # candidates may be logged in an order that the draw decided
     for block in log.padded(sample):
@@ -232,7 +232,7 @@ def _uniformity(log: RequestLog, law: Law, sample: np.ndarray, rng: np.random.Ge
 
 
 def _likeness(log: RequestLog) -> tuple[float, float, bool]:
-    """Share of drawn places that the best k hold, share of first places, and whether every list is the best k."""
+    """Compare lists with the best k: share of shared items, share of equal first places, and whether all are equal."""
     inside, first, every = [], [], True
     for block in log.padded():
         lists, scores = shown_lists(log, block), block.of(own_scores(log), -np.inf)

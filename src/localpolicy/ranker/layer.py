@@ -1,4 +1,4 @@
-"""The layer on a ranker: π ∝ μ exp(Σ w Â / β) · boosts, drawn in the user's own process or behind `/v1/rerank`.
+"""Layer on a ranker: π ∝ μ exp(Σ w Â / β) · boosts, drawn in the user's own process or behind `/v1/rerank`.
 
     layer.json      law, β, the critics' columns, what was measured
     <event>/…       each critic's file
@@ -31,7 +31,7 @@ from localpolicy.runtime.formats import Format
 
 FILE = "layer.json"
 FORMAT = Format(1, "make it again with 'lpi improve'")
-TEMPERATURE = 0.1  # of standardised scores, where the log's lists were not drawn: costs about 1 % of the clicks
+TEMPERATURE = 0.1  # of standardised scores, if the log's lists were not drawn: costs about 1 % of the clicks
 
 
 class _Part(BaseModel):
@@ -69,7 +69,7 @@ class _Law(_Part):
 
 
 class Description(_Part):
-    """What a layer is drawn with, of the content of `layer.json`."""
+    """Content of `layer.json` that a draw needs: columns, critics, law and β."""
 
     columns: list[_Column]
     critics: dict[str, _Critic]
@@ -80,7 +80,7 @@ class Description(_Part):
 
 @contextmanager
 def _readable(folder: Path) -> Iterator[None]:
-    """Whatever a reader of a layer meets in the block is one kind of error. Ours keep their words."""
+    """Context manager: turn any error of reading a layer into RunError. Our own errors keep their messages."""
     try:
         yield
     except LocalPolicyError:
@@ -93,24 +93,24 @@ def _readable(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Reranked:
-    """A list of a layer."""
+    """A list drawn by a layer, with its propensities and its record for the log."""
 
     items: list[Any]
-    propensities: list[float]  # of each place, given those above
+    propensities: list[float]  # propensity of each place, given those above
     request: str
     policy: str
     page: int
-    above: list[Any]  # items of the pages before
+    above: list[Any]  # items of earlier pages
     probabilities: list[float]  # of all candidates at the first place, without rules
-    record: dict[str, Any]  # of the log of requests
+    record: dict[str, Any]  # entry for the log of requests
 
     def json(self) -> dict[str, Any]:
-        """As the service answers."""
+        """Return the list as the service answers it."""
         return {name: getattr(self, name) for name in ("request", "items", "propensities", "policy", "page")}
 
 
 class Layer:
-    """A run of `lp.improve`, ready to rank."""
+    """Layer of a run of `lp.improve`, which reranks candidates."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class Layer:
 
     @cached_property
     def critics(self) -> dict[str, Critic]:
-        """By event."""
+        """Critics by event, loaded on first use."""
         found = {}
         for event, one in self.about["critics"].items():
             folder = self.folder / one["folder"]
@@ -154,7 +154,7 @@ class Layer:
 
     @cached_property
     def version(self) -> str:
-        """Of its law: the run's files, β and τ. Rules are stated with every list."""
+        """Version of the layer's law: the run's files, β and τ. Rules are logged with every list."""
         parts = (self.about["manifest_sha256"], repr(self.beta), repr(self.temperature))
         return hashlib.sha256("|".join(parts).encode()).hexdigest()[:12]
 
@@ -171,16 +171,16 @@ class Layer:
         request: str | None = None,
         rng: np.random.Generator | None = None,
     ) -> Reranked:
-        """A list of k of the candidates: dicts with `item`, `score` and columns, or a dict of such columns.
+        """Draw a list of k of the candidates: dicts with `item`, `score` and columns, or a dict of such columns.
 
         `resting` are items that this person saw within the rules' hours. Page 2 needs the `request` of page 1 and the
-        same candidates: it goes on with the same draw.
+        same candidates: it continues the same draw.
         """
         columns = as_columns(candidates)
         rules = self.rules if rules is None else rules
         if page > 1 and request is None:
             raise ConfigError("page 2 continues a draw: send the request that page 1 answered with.")
-        # The request's id is the seed of its draw: so page 2 draws the same list again, and goes on.
+        # The request's id is the seed of its draw: so page 2 draws the same list again, and continues.
         request = request or (uuid4().hex if rng is None else rng.bytes(16).hex())
         own_rng = np.random.default_rng(
             int.from_bytes(hashlib.sha256(f"{self.version}|{request}".encode()).digest()[:16])
@@ -227,11 +227,11 @@ class Layer:
         draws: int = 200,
         rng: np.random.Generator | None = None,
     ) -> float:
-        """Share of a list's expected reward, by the critics, that rules cost in this request; below 0 if they earn."""
+        """Estimate by the critics the share of a list's reward that rules cost in this request; it may be negative."""
         columns, context = as_columns(candidates), context or {}
         items = [str(item) for item in columns["item"]]
-        first, worth = self._first(columns, context), self._worth({})
-        chance = sum((worth[event] / (1 + np.exp(-critic.log_odds(first))) for event, critic in self.critics.items()),
+        first, weights = self._first(columns, context), self._event_weights({})
+        chance = sum((weights[event] / (1 + np.exp(-critic.log_odds(first))) for event, critic in self.critics.items()),
                      np.zeros(len(items)))  # fmt: skip
         examined = np.array(self.about["examined"])[np.minimum(np.arange(k), len(self.about["examined"]) - 1)]
         rng = rng or np.random.default_rng()
@@ -247,12 +247,12 @@ class Layer:
     def logits(
         self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
     ) -> np.ndarray:
-        """Of the law at the first place, without rules."""
+        """Return the logits of the layer's law at the first place, without rules."""
         logits = self.declared(columns)
         return logits if math.isinf(self.beta) else logits + self.advantage(columns, context, weights) / self.beta
 
     def declared(self, columns: Mapping[str, Any]) -> np.ndarray:
-        """The ranker's own law."""
+        """Return the logits of the ranker's own law."""
         own = self._own(columns)
         if self.law["kind"] == "probabilities":
             if "probability" not in columns:
@@ -277,21 +277,21 @@ class Layer:
     def advantage(
         self, columns: Mapping[str, Any], context: Mapping[str, Any], weights: Mapping[str, float]
     ) -> np.ndarray:
-        """Σ w Â: log-odds at the first place, centred within the request."""
-        first, worth = self._first(columns, context), self._worth(weights)
-        found = sum((worth[event] * critic.log_odds(first) for event, critic in self.critics.items()),
+        """Σ w Â: weighted log-odds at the first place, centred within the request."""
+        first, event_weights = self._first(columns, context), self._event_weights(weights)
+        found = sum((event_weights[event] * critic.log_odds(first) for event, critic in self.critics.items()),
                     np.zeros(len(first.place)))  # fmt: skip
         return np.asarray(found - found.mean())
 
     def _first(self, columns: Mapping[str, Any], context: Mapping[str, Any]) -> Seen:
-        """Candidates as critics see them at the first place."""
+        """Return the candidates' features at the first place."""
         own = self._own(columns)
         seen = {**columns, SCORE: (own - own.mean()) / (own.std() or 1.0)}
         codes, numbers = self.encoder.of_request(seen, context)
         return Seen(codes, numbers, np.zeros(len(own), np.int64))
 
-    def _worth(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Weight of each event's Â: the run's, or the stated one."""
+    def _event_weights(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Return the weight of each event's Â: the stated one, else the run's."""
         self._check_weights(weights)
         return {event: one["weight"] for event, one in self.about["critics"].items()} | dict(weights)
 

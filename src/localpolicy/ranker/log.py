@@ -1,4 +1,4 @@
-"""A log of requests in memory: what a ranker was asked, how it scored each candidate, what it showed, what came back.
+"""Log of requests in memory: requests to a ranker, its scores of their candidates, shown lists, and answers.
 
 N requests have M candidates in all, request by request: those of request n are rows start[n] to start[n + 1]. Every
 array says which of the two it counts.
@@ -15,22 +15,22 @@ import numpy as np
 
 from localpolicy.errors import DataError, nearest, shown
 
-CELLS = 1 << 21  # of a block of requests as one padded table
+CELLS = 1 << 21  # cells of a block of requests as one padded table
 
 
 class Column(NamedTuple):
     """A column of requests [N] or candidates [M]: numbers, or codes of names."""
 
-    values: np.ndarray  # float64, NaN where nothing is known; or int32 codes, -1 where nothing is known
+    values: np.ndarray  # float64, NaN if unknown; or int32 codes, -1 if unknown
     names: tuple[str, ...] | None = None  # of codes
 
     def at(self, rows: np.ndarray) -> Column:
-        """Some rows of it."""
+        """Return the column at these rows."""
         return self._replace(values=self.values[rows])
 
 
 class Answers(NamedTuple):
-    """What came back: one entry per answer."""
+    """Answers to shown items, one entry each."""
 
     row: np.ndarray  # of the candidate
     event: np.ndarray  # code
@@ -39,29 +39,29 @@ class Answers(NamedTuple):
 
 
 class Padded(NamedTuple):
-    """Some requests as tables [B, C]; rows point at candidates, and `real` says which cells are any."""
+    """Requests as padded tables [B, C]: rows are indices of candidates, `real` masks the cells that hold one."""
 
     requests: np.ndarray  # [B]
     rows: np.ndarray  # [B, C], 0 beyond a request's end
     real: np.ndarray  # [B, C]
 
     def of(self, values: np.ndarray, fill: Any) -> np.ndarray:
-        """Values of candidates [M] as a table [B, C]."""
+        """Arrange values of candidates [M] as a table [B, C]."""
         return np.asarray(np.where(self.real, values[self.rows], fill))
 
 
 @dataclass(frozen=True)
 class RequestLog:
-    """Requests, their candidates, the lists that were shown and the answers."""
+    """Requests with their candidates, shown lists and answers."""
 
     ids: np.ndarray  # [N] texts
     start: np.ndarray  # [N + 1]
     item: np.ndarray  # [M] codes of `items`
     items: np.ndarray  # [V] texts
-    place: np.ndarray  # [M] from 1; 0 where it was not shown
+    place: np.ndarray  # [M] from 1; 0 for candidates that were not shown
     answers: Answers
     score: np.ndarray | None = None  # [M]
-    probability: np.ndarray | None = None  # [M] at the first place that was drawn
+    probability: np.ndarray | None = None  # [M] at the first drawn place
     person: np.ndarray | None = None  # [N] codes
     time: np.ndarray | None = None  # [N] seconds
     policy: Column | None = None  # [N]
@@ -84,38 +84,38 @@ class RequestLog:
 
     @cached_property
     def request(self) -> np.ndarray:
-        """The request of every candidate [M]."""
+        """Index of the request of every candidate [M]."""
         return np.repeat(np.arange(len(self)), np.diff(self.start))
 
     @cached_property
     def length(self) -> np.ndarray:
-        """How many places each list has [N]."""
+        """Number of places of each list [N]."""
         return np.bincount(self.request, weights=self.place > 0, minlength=len(self)).astype(np.int64)
 
     @cached_property
     def shown(self) -> np.ndarray:
-        """The rows of shown candidates, list by list and place by place."""
+        """Rows of the shown candidates, list by list and place by place."""
         rows = np.flatnonzero(self.place)
         return rows[np.lexsort((self.place[rows], self.request[rows]))]
 
     @cached_property
     def clusters(self) -> np.ndarray:
-        """Whose request each is [N]: the person's, where persons are logged, else its own."""
+        """Cluster of each request [N]: the person if persons are logged, else the request itself."""
         return np.arange(len(self)) if self.person is None else self.person
 
     def reward(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
-        """What each candidate earned [M]: its rewards, or weights by event instead."""
-        worth = self.answers.reward
+        """Sum the rewards of each candidate [M], or weights by event instead."""
+        earned = self.answers.reward
         if weights is not None:
             for name in weights:
                 if name not in self.answers.events:
                     raise DataError(f"no answer is called '{name}'{nearest(name, self.answers.events)}")
             of_event = np.array([weights.get(name, 0.0) for name in self.answers.events])
-            worth = of_event[self.answers.event]
-        return np.bincount(self.answers.row, weights=worth, minlength=len(self.item))
+            earned = of_event[self.answers.event]
+        return np.bincount(self.answers.row, weights=earned, minlength=len(self.item))
 
     def padded(self, requests: np.ndarray | None = None) -> Iterator[Padded]:
-        """Requests in blocks of bounded size, those with equally many candidates together."""
+        """Yield requests in blocks of bounded size, sorted by their number of candidates."""
         requests = np.arange(len(self)) if requests is None else requests
         size = np.diff(self.start)[requests]
         order = np.argsort(size, kind="stable")
@@ -131,7 +131,7 @@ class RequestLog:
             begin = end
 
     def taken(self, requests: np.ndarray) -> RequestLog:
-        """Some requests alone, in the order they are named."""
+        """Return the log of these requests alone, in this order."""
         counts = np.diff(self.start)[requests]
         start = np.concatenate([[0], np.cumsum(counts)])
         rows = np.repeat(self.start[requests] - start[:-1], counts) + np.arange(start[-1])
@@ -156,7 +156,7 @@ class RequestLog:
 
 
 def checked(log: RequestLog) -> RequestLog:
-    """The log, or an error that names the first request that cannot be right."""
+    """Return the log; raise DataError, which names the first invalid request, unless all are valid."""
     if not len(log):
         raise DataError(f"{log.label} holds no requests.")
     size = np.diff(log.start)
@@ -185,7 +185,7 @@ def checked(log: RequestLog) -> RequestLog:
         begin = log.start[:-1]
         flat = np.maximum.reduceat(log.score, begin) == np.minimum.reduceat(log.score, begin)
         refuse(np.flatnonzero(flat & (size > 1)), "has scores that are all equal",
-               "They say nothing: leave such requests out.")  # fmt: skip
+               "They are not informative: leave such requests out.")  # fmt: skip
     if log.probability is not None:
         bad = np.flatnonzero((log.probability < 0) | (log.probability > 1))
         refuse(log.request[bad], "has a probability outside 0 to 1", "Log that of the first place for every candidate.")
@@ -219,6 +219,6 @@ def checked(log: RequestLog) -> RequestLog:
 
 
 def coded(texts: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Codes, and the distinct texts by code."""
+    """Return the code of each text, and the distinct texts by code."""
     names, codes = np.unique(np.asarray(texts, dtype=str), return_inverse=True)
     return codes.reshape(-1), names

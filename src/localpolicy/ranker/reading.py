@@ -1,4 +1,4 @@
-"""A log of requests as people write it -> `RequestLog`: two tables joined by request, or one row per candidate.
+"""Reader of logs of requests: two tables joined by request, or one row per candidate, become a `RequestLog`.
 
     requests   request, candidates, scores or probabilities, shown; time, person, policy, temperature, pinned, weight
     outcomes   request, item; event, reward, time
@@ -7,7 +7,7 @@ A column of lists as long as the candidates is a column of candidates, and so is
 columns of the request. In the flat form, with `item` and `place`, a column that varies within requests is the item's.
 Logs of Vowpal Wabbit and of Open Bandit Pipeline are known by their form (`foreign_logs.py`), and so is the folder that
 our own service's log was rotated to (`served.py`).
-docs/requests.schema.json and docs/outcomes.schema.json say the same to machines.
+docs/requests.schema.json and docs/outcomes.schema.json are their JSON schemas.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ OURS = ("request", "time", "person", "policy", "temperature", "standardise", "pi
 LISTS = ("candidates", "scores", "probabilities", "shown")
 FLAT = ("item", "score", "probability", "place", "event", "reward")
 NAMES = (*OURS, *LISTS, *FLAT)
-OF_RECORDS = ("propensities", "would_show")  # what a layer's record says besides: how it drew, given its law
-ANSWER = "answer"  # an answer whose event is not named
+OF_RECORDS = ("propensities", "would_show")  # columns of a layer's record that state how it drew
+ANSWER = "answer"  # event of an answer that names none
 log = logging.getLogger(__name__)
 
 
@@ -114,7 +114,7 @@ def _renamed(table: pa.Table, columns: Mapping[str, str], label: str) -> pa.Tabl
 
 
 def _of_requests(table: pa.Table, left_out: list[str]) -> dict[str, Any]:
-    """The fields of a log that are told once per request; every other column is context."""
+    """Read the fields that a log states once per request; every other column is context."""
     found: dict[str, Any] = {"context": {}}
     for name in table.column_names:
         values = table[name]
@@ -166,7 +166,7 @@ def _tell(left_out: list[str], label: str) -> None:
 
 
 def _listed(table: pa.Table, label: str) -> RequestLog:
-    """One row per request."""
+    """Read a log with one row per request."""
     ids = texts(table["request"], "'request'")
     lengths, candidates = lists(table["candidates"], "candidates", ids)
     start = np.concatenate([[0], np.cumsum(lengths)])
@@ -212,7 +212,7 @@ def _listed(table: pa.Table, label: str) -> RequestLog:
 def _places(
     ids: pa.Array, start: np.ndarray, item: np.ndarray, items: np.ndarray, lengths: np.ndarray, named: pa.Array
 ) -> np.ndarray:
-    """The place of every candidate, from 1; 0 where it was not shown."""
+    """Return the place of every candidate, from 1; 0 if it was not shown."""
     code = pc.index_in(named, pa.array(items)).to_numpy(zero_copy_only=False)
     request = np.repeat(np.arange(len(lengths)), lengths)
     row = _rows(start, item, len(items), request, np.nan_to_num(code.astype(np.float64), nan=-1).astype(np.int64))
@@ -231,7 +231,7 @@ def _places(
 
 
 def _rows(start: np.ndarray, item: np.ndarray, size: int, request: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """The candidate row of (request, item) pairs; -1 where there is none."""
+    """Return the candidate's row of each (request, item) pair; -1 if there is none."""
     pairs = np.repeat(np.arange(len(start) - 1), np.diff(start)) * size + item
     order = np.argsort(pairs, kind="stable")
     asked = request * size + code
@@ -241,7 +241,7 @@ def _rows(start: np.ndarray, item: np.ndarray, size: int, request: np.ndarray, c
 
 
 def _flat(table: pa.Table, label: str) -> RequestLog:
-    """One row per request and candidate."""
+    """Read a log with one row per request and candidate."""
     if "place" not in table.column_names:
         raise DataError(f"{label} has no column 'place': where each shown candidate stood, from 1, empty for others.")
     packed = pc.dictionary_encode(texts(table["request"], "'request'"))
@@ -274,7 +274,7 @@ def _flat(table: pa.Table, label: str) -> RequestLog:
 
 
 def _answers(table: pa.Table, row: np.ndarray, considered: np.ndarray) -> Answers:
-    """The answers that a table's rows state: an event, a reward, or both. `considered` are its rows that may."""
+    """Read the answers of a table's `considered` rows: an event, a reward, or both."""
     count = len(table)
     reward = numbers(table["reward"], "reward") if "reward" in table.column_names else np.full(count, np.nan)
     names: tuple[str, ...]
@@ -297,7 +297,7 @@ def _answers(table: pa.Table, row: np.ndarray, considered: np.ndarray) -> Answer
 
 
 def _answered(found: RequestLog, table: pa.Table, label: str) -> RequestLog:
-    """With the answers of a second table."""
+    """Add the answers of a second table to the log."""
     for name in ("request", "item"):
         if name not in table.column_names:
             raise DataError(f"{label} has no column '{name}' (columns: {', '.join(table.column_names)}). Map it: "
@@ -322,7 +322,7 @@ def _answered(found: RequestLog, table: pa.Table, label: str) -> RequestLog:
 
 
 def _described(found: RequestLog, table: pa.Table, label: str) -> RequestLog:
-    """With the columns of an item table."""
+    """Add the columns of an item table to the log."""
     key = next((name for name in ("item", "item_id") if name in table.column_names), None)
     if key is None:
         raise DataError(f"{label} has no column 'item' (columns: {', '.join(table.column_names)}).")

@@ -1,7 +1,7 @@
-"""Rules of a list: boosts, pins, at most n of a group, nothing shown lately. All act before the draw.
+"""Rules of a list: boosts, pins, limits per group, rest after showing. All act before the draw.
 
 Boosts are terms of the logits. The others close items before each place, so that every propensity is still that of a
-draw among what is open: exponential clocks have no memory, and a closed item's clock is not looked at.
+draw among the open items: exponential clocks have no memory, and a closed item's clock is ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_REST = 24 * 366 * 10.0  # hours: ten years
 
 
 class Boost(Settings):
-    """Items whose weight is multiplied."""
+    """Boost of an item or a group: its weight is multiplied."""
 
     times: float = Field(gt=0, description="factor of the weight: 2 makes an item twice as likely at the first place")
     item: str | None = Field(None, description="the item's id; or a group, by a column and its value")
@@ -35,20 +35,20 @@ class Boost(Settings):
 
 
 class Rules(Settings):
-    """What holds for every list of a layer, or of one request."""
+    """Rules for every list of a layer, or for the list of one request."""
 
     boost: tuple[Boost, ...] = Field((), description="items or groups whose weight is multiplied")
     pin: dict[int, str] = Field({}, description="items by place, from 1: they stand there, the others are drawn")
-    group: str | None = Field(None, description="the candidates' column of which a list holds at most so many")
-    at_most: int = Field(1, ge=1, description="of one group in a list, where `group` names a column")
+    group: str | None = Field(None, description="the candidates' column whose groups are limited")
+    at_most: int = Field(1, ge=1, description="most items of one group in a list, if `group` names a column")
     rest_hours: float = Field(0, ge=0, le=LONGEST_REST, description="hours without an item that this person was shown")
-    weights: dict[str, float] = Field({}, description="worth of each event, where there is a critic for each")
+    weights: dict[str, float] = Field({}, description="weight of each event, if there is a critic for each")
 
 
 class Openings(NamedTuple):
-    """Rules as positions among n candidates."""
+    """Rules applied to n candidates: logits, pins and groups by their positions."""
 
-    logits: np.ndarray  # [n] with boosts; -inf at what is closed from the start
+    logits: np.ndarray  # [n] with boosts; -inf for items closed from the start
     pins: Mapping[int, int]  # place, from 0 -> position
     groups: np.ndarray | None = None  # [n] codes
     at_most: int = 1
@@ -62,7 +62,7 @@ def openings(
     columns: Mapping[str, Any],
     resting: Sequence[str] = (),
 ) -> Openings:
-    """Rules applied to one request's candidates; an error where they leave no list of k."""
+    """Apply rules to one request's candidates; raise DataError if they leave no list of k items."""
     position = {item: number for number, item in enumerate(items)}
     logits = logits.copy()
     for boost in rules.boost:
@@ -108,14 +108,14 @@ def stated_law(opened: Openings) -> Stated | None:
 
 
 def group_of(column: str, columns: Mapping[str, Any]) -> np.ndarray:
-    """The groups of all candidates, as texts."""
+    """Return the groups of all candidates, as texts."""
     if column not in columns:
         raise ConfigError(f"no column '{column}' of candidates{nearest(column, columns)}")
     return np.array([str(value) for value in columns[column]])
 
 
 def longest(rules: Openings) -> int:
-    """The most items that a list can hold: each draw leaves as many as any other."""
+    """Return the length of the longest list under the rules, which no draw changes."""
     pins = np.array(list(rules.pins.values()), np.int64)
     if rules.groups is None:
         return int(np.isfinite(rules.logits).sum() + np.isneginf(rules.logits[pins]).sum())
@@ -129,7 +129,7 @@ def longest(rules: Openings) -> int:
 
 
 def draw_under(rules: Openings, k: int, *, rng: np.random.Generator | None = None) -> Ranked:
-    """k places: the pinned as they stand, each other drawn from what is open before it."""
+    """Fill k places: pinned items at theirs, the others drawn among the items open before each."""
     closed = np.zeros(len(rules.logits), bool)
     closed[list(rules.pins.values())] = True
     keys = clocks(len(rules.logits), rng) - rules.logits
@@ -146,7 +146,7 @@ def draw_under(rules: Openings, k: int, *, rng: np.random.Generator | None = Non
 
 
 def propensities_under(rules: Openings, order: np.ndarray) -> np.ndarray:
-    """The propensities with which `draw_under` would have drawn a list: for audits."""
+    """Return the propensities with which `draw_under` would have drawn a list: for audits."""
     closed = np.zeros(len(rules.logits), bool)
     closed[list(rules.pins.values())] = True
     left = _Left(rules, closed)
@@ -176,7 +176,7 @@ def transforms_under(rules: Openings, order: np.ndarray, rng: np.random.Generato
 
 
 class _Left:
-    """What is open, place by place."""
+    """Open items and full groups, place by place."""
 
     def __init__(self, rules: Openings, closed: np.ndarray) -> None:
         self.rules = rules
@@ -186,13 +186,13 @@ class _Left:
             self._count(item)
 
     def shares(self) -> np.ndarray:
-        """The chance of every item among what is open."""
+        """Return the probability of every item among the open ones."""
         logits = np.where(self.closed, -np.inf, self.rules.logits)
         weight = np.exp(logits - logits.max())
         return np.asarray(weight / weight.sum())
 
     def take(self, item: int) -> float:
-        """The chance of an item among what is open; then it is closed, and so is a group that is full."""
+        """Close an item, and its group if it is full; return the probability that the item had among the open ones."""
         chance = float(self.shares()[item])
         self.closed[item] = True
         self._count(item)

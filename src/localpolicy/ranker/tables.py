@@ -1,4 +1,4 @@
-"""Tables as people have them: frames, Parquet, JSON lines, CSV; plain or gzip; a file, or a folder of them."""
+"""Reader of tables: frames, Parquet, JSON lines, CSV; plain or gzip; a file, or a folder of files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LINES, TEXTS = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv")
 
 
 def read_table(given: Any, what: str) -> tuple[pa.Table, str]:
-    """A table and what messages call it."""
+    """Read a table; return it with its name for messages."""
     if is_table(given):
         return plain_table(arrow_stream(given)), table_name(given)
     if not isinstance(given, str | PathLike):
@@ -61,7 +61,7 @@ def _read(path: Path) -> pa.Table:
 
 
 def texts(column: pa.ChunkedArray, what: str) -> pa.Array:
-    """Ids as texts: 14, never 14.0; none may be missing."""
+    """Convert ids to texts (14, never 14.0); raise DataError if one is missing."""
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if values.null_count:
         raise DataError(
@@ -74,7 +74,7 @@ def texts(column: pa.ChunkedArray, what: str) -> pa.Array:
 
 
 def lists(column: pa.ChunkedArray, name: str, ids: pa.Array) -> tuple[np.ndarray, pa.Array]:
-    """A column of lists as their lengths [N] and all their values; CSV has them as JSON texts."""
+    """Split a column of lists into their lengths [N] and all their values; in CSV they are JSON texts."""
     values = column.combine_chunks()
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
         values = _parsed(values, name, ids)
@@ -115,7 +115,7 @@ def _parsed(values: pa.Array, name: str, ids: pa.Array) -> pa.Array:
 
 
 def numbers(values: Any, name: str) -> np.ndarray:
-    """As float64, NaN where nothing is stated."""
+    """Convert values to float64, with NaN for missing ones."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     try:
         return np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
@@ -124,7 +124,7 @@ def numbers(values: Any, name: str) -> np.ndarray:
 
 
 def understood(values: Any) -> Column | None:
-    """A column as numbers or as names; None where it is neither (times, lists)."""
+    """Convert a column to numbers or names; None for any other type (times, lists)."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     kind = values.type
     if (
@@ -142,7 +142,7 @@ def understood(values: Any) -> Column | None:
 
 
 def seconds(values: Any) -> np.ndarray:
-    """Times as seconds; texts and dates as timestamps are read."""
+    """Convert times to seconds; texts and dates are parsed as timestamps."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     try:
         if pa.types.is_string(values.type) or pa.types.is_date(values.type):

@@ -1,4 +1,4 @@
-"""What other lists would have earned: the estimate that chooses β and gives the verdict.
+"""Value of other lists than the logged ones: the estimate that chooses β and gives the verdict.
 
     by places   W = Σ_k c_k π(a at k) / Σ_k c_k μ(a at k): places are looked at whatever stands elsewhere
     cascade     W = Π π/μ of the place and those above: a reward may depend on what stands above, as where people stop
@@ -6,7 +6,7 @@
 Weights are plain, on held-out requests, and capped where they speak for the new law: with rewards of at least 0 that
 errs downwards only. The critic that made π is not in them. The list without a draw is always weighted by places, for a
 cascade's weights of a list that is rarely drawn are useless: where people stop that makes too much of what the draw
-costs, so the new law's gain over that list is told too small.
+costs, so the new law's gain over that list is estimated too small.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from localpolicy.ranker.law import Law, log_chances, own_scores, shown_lists
 from localpolicy.ranker.log import Padded, RequestLog
 
 CAP = 10.0  # of a weight
-Tilt = Callable[[Padded], np.ndarray]  # what is added to the law's logits [B, C]
+Tilt = Callable[[Padded], np.ndarray]  # a function: block -> term added to the law's logits [B, C]
 Form = Literal["by places", "cascade"]
 
 
 class Gain(NamedTuple):
-    """Of a law over what was drawn, or over the undrawn list, per request."""
+    """Gain of a law over the drawn or the undrawn list, per request, with its error."""
 
     mean: float
     se: float
     low: float  # one-sided, 95 %
-    effective: float  # share of the sample that weights leave
+    effective: float  # effective share of the sample under the weights
     requests: int
 
     @property
     def high(self) -> float:
-        """The upper end, as far above the mean as `low` is below."""
+        """Upper end of the interval, as far above the mean as `low` is below."""
         return 2 * self.mean - self.low
 
 
 class Shown(NamedTuple):
-    """Drawn places of a log, R rows: what their items earned, and how often μ would have shown them."""
+    """R drawn places of a log: the rewards of their items, and the items' exposure under μ."""
 
     request: np.ndarray
     reward: np.ndarray
     exposure: np.ndarray  # Σ_k c_k μ(a at k)
-    declared: np.ndarray  # c at the place that the item has in the undrawn list; 0 below it
+    declared: np.ndarray  # c at the item's place in the undrawn list; 0 if it is not there
     row: np.ndarray  # of the candidate
     place: np.ndarray  # drawn places above it
 
 
 class ListValues:
-    """Gains on some requests of a log, for any tilt of its law."""
+    """Estimator of gains on some requests of a log, for any tilt of its law."""
 
     def __init__(
         self, log: RequestLog, law: Law, requests: np.ndarray, examined: np.ndarray, reward: np.ndarray
@@ -71,7 +71,7 @@ class ListValues:
         self.shown = Shown(*(np.concatenate([getattr(part, name) for part in parts]) for name in Shown._fields))
 
     def _curve(self, block: Padded) -> tuple[np.ndarray, np.ndarray]:
-        """c of every drawn place of each list [B, K], by how many drawn places are above; and how many it has."""
+        """Return c of the drawn places of each list [B, K], and the number of drawn places [B]."""
         lists = shown_lists(self.log, block)
         drawn = (lists.at >= 0).sum(1) - lists.pinned
         place = lists.pinned[:, None] + np.arange(lists.at.shape[1])
@@ -82,12 +82,12 @@ class ListValues:
         return np.asarray(self.examined[np.minimum(place, len(self.examined) - 1)])
 
     def _asked(self, block: Padded) -> np.ndarray:
-        """Positions of the items that stood at drawn places; -1 elsewhere."""
+        """Return the positions of the items shown at drawn places; -1 elsewhere."""
         lists = shown_lists(self.log, block)
         return np.where(np.arange(lists.at.shape[1]) >= lists.pinned[:, None], lists.at, -1)
 
     def _exposure(self, block: Padded, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Σ_k c_k P(a at k) [B, S] of shown items, and which cells have one."""
+        """Return Σ_k c_k P(a at k) [B, S] of shown items, and a mask of the cells that hold one."""
         asked, (curve, _) = self._asked(block), self._curve(block)
         chances = place_chances(logits, asked, curve.shape[1])
         return np.einsum("bsk,bk->bs", chances, curve), asked >= 0
@@ -107,7 +107,7 @@ class ListValues:
                      rows, above[real])  # fmt: skip
 
     def weights(self, tilt: Tilt, form: Form = "by places") -> np.ndarray:
-        """W of every drawn place under the tilted law."""
+        """Return the weight W of every drawn place under the tilted law."""
         if form == "cascade":
             return self._down_to(tilt)
         found = []
@@ -117,7 +117,7 @@ class ListValues:
         return np.asarray(np.concatenate(found) / self.shown.exposure)
 
     def _down_to(self, tilt: Tilt) -> np.ndarray:
-        """Π π/μ of every drawn place and those above it."""
+        """Return Π π/μ over each drawn place and those above it."""
         found = []
         for block, logits in zip(self.blocks, self.logits, strict=True):
             lists = shown_lists(self.log, block)
@@ -131,9 +131,9 @@ class ListValues:
         for block, logits in zip(self.blocks, self.logits, strict=True):
             weight = np.exp(logits - logits.max(1, keepdims=True))
             weight /= weight.sum(1, keepdims=True)
-            worth = block.of(advantage, 0.0)
-            mean = (weight * worth).sum(1, keepdims=True)
-            squares += float((weight * (worth - mean) ** 2).sum())
+            value = block.of(advantage, 0.0)
+            mean = (weight * value).sum(1, keepdims=True)
+            squares += float((weight * (value - mean) ** 2).sum())
         return math.sqrt(squares / len(self.requests))
 
     def decisions(self, tilt: Tilt) -> Decisions:
@@ -143,11 +143,11 @@ class ListValues:
 
     @property
     def undrawn(self) -> np.ndarray:
-        """W of the ranker's own list, best first."""
+        """Weights W of the ranker's own list, best first."""
         return np.asarray(self.shown.declared / self.shown.exposure)
 
     def gain(self, weight: np.ndarray, over: np.ndarray | None = None) -> Gain:
-        """Of weights, capped, over what was drawn, or over other weights."""
+        """Estimate the gain of capped weights over the drawn lists, or over other weights."""
         base = 1.0 if over is None else over
         change = (np.minimum(weight, CAP) - base) * self.shown.reward
         per_request = np.bincount(self.shown.request, weights=change, minlength=len(self.requests))
@@ -159,6 +159,6 @@ class ListValues:
 
     @property
     def earned(self) -> float:
-        """What a drawn list earned per request."""
+        """Mean reward of a drawn list per request."""
         share = self.log.weight[self.requests]
         return float(np.average(np.bincount(self.shown.request, self.shown.reward, len(self.requests)), weights=share))
