@@ -445,10 +445,10 @@ def first_stages(
 
     The log has a day's visitors of the current policy.
     """
-    from localpolicy.serving.decision import decide
+    from localpolicy.serving.experiment_units import Units
     from localpolicy.serving.past import Past
     from localpolicy.serving.rollout import RolloutRules
-    from localpolicy.serving.units import Units
+    from localpolicy.serving.rollout_decision import decide
 
     rng, stage = np.random.default_rng([0, 6]), f"{100 * share:g}"
     rules, count = RolloutRules(places=PLACES), looks * visits

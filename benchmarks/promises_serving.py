@@ -20,11 +20,11 @@ from localpolicy.serving.assignment import Assignment
 from localpolicy.serving.audit_findings import distribution
 from localpolicy.serving.audit_lists import Evidence
 from localpolicy.serving.database import Database
-from localpolicy.serving.draw import plackett_luce, transforms
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, new_id
 from localpolicy.serving.rollout import RolloutRules, judge, plan
+from localpolicy.serving.sampling import plackett_luce, transforms
 
 START, HOUR = 1_700_000_000_000, 3_600_000
 

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localpolicy.serving.decision import decide
+from localpolicy.serving.experiment_units import Units
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.past import Past, known
 from localpolicy.serving.reward_tests import level
+from localpolicy.serving.rollout_decision import decide
 from localpolicy.serving.rollout_rules import RolloutRules
 from localpolicy.serving.sample_size import RolloutSize, rollout_size
-from localpolicy.serving.units import Units
 
 STAGES = {"1": 0.01, "5": 0.05, "25": 0.25, "50": 0.5, "100": 1.0}
 LOG, DAY, LOOKS = 5_000, 2_000, 24  # persons of the log, persons of a day, looks of a stage

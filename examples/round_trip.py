@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 import localpolicy as lp
-from localpolicy.serving.draw import first_place
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.rollout import RolloutRules, judge, plan
+from localpolicy.serving.sampling import first_place
 from localpolicy.simulation import load_world
 
 K, FLOOR = 4, 0.05  # length of a list; exploration floor ε

@@ -20,7 +20,6 @@ from localpolicy.serving.audit import audit
 from localpolicy.serving.audit_findings import _same_lengths, distribution, uniformity
 from localpolicy.serving.audit_lists import BINS, Evidence
 from localpolicy.serving.database import Database
-from localpolicy.serving.draw import conditional_propensities, plackett_luce, transforms
 from localpolicy.serving.export import export
 from localpolicy.serving.exports import write_description
 from localpolicy.serving.filters import Filter
@@ -28,6 +27,7 @@ from localpolicy.serving.log import write
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, new_id
 from localpolicy.serving.rotate import rotate
+from localpolicy.serving.sampling import conditional_propensities, plackett_luce, transforms
 
 START = 1_700_000_000_000
 LISTS = int(os.environ.get("LPI_AUDITED_LISTS", "1500"))

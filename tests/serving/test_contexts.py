@@ -19,10 +19,10 @@ from localpolicy.model.network import ModelConfig, Network
 from localpolicy.model.policy import Policy
 from localpolicy.model.readout import NetworkReader, returns_to_go
 from localpolicy.runs.config import Config
-from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.export import export
 from localpolicy.serving.log import Log
 from localpolicy.serving.rotate import rotate
+from localpolicy.serving.sampling import conditional_propensities
 from localpolicy.training.train import train
 from localpolicy.types import Reads
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
 from localpolicy.errors import LocalPolicyError
-from localpolicy.serving import answering
+from localpolicy.serving import handlers
 from localpolicy.serving.audit import audit
 from localpolicy.serving.database import Database
 from localpolicy.serving.join import FATES, JoinConfig
@@ -105,7 +105,7 @@ def test_whatever_ends_a_request_before_its_answer_withdraws_its_list(client, tm
         await stored
         raise error
 
-    asked = answering.Recommend(history=[100], k=3)
+    asked = handlers.Recommend(history=[100], k=3)
     monkeypatch.setattr(service, "written", ended)
     with pytest.raises((error, concurrent.futures.CancelledError)):
         client.portal.call(service.recommend, asked)
@@ -184,7 +184,7 @@ def test_times_outside_of_a_lists_life_are_refused(client, tmp_path, monkeypatch
     found = ask(client, defer=True)
     made = int(found["request"][:12], 16)
     here = made + 1_800_000
-    monkeypatch.setattr(answering, "now", lambda: here)
+    monkeypatch.setattr(handlers, "now", lambda: here)
     time, status = moments(made, here)[name]
     body = {"request": found["request"], "time": time}
     if path == "/v1/feedback":
@@ -200,7 +200,7 @@ def test_a_client_may_have_a_worse_clock_where_the_service_says_so(start, monkey
     client = start(clock_seconds=0)
     found = ask(client)
     made = int(found["request"][:12], 16)
-    monkeypatch.setattr(answering, "now", lambda: made + 1000)
+    monkeypatch.setattr(handlers, "now", lambda: made + 1000)
     statuses = [told(client, found, time=time).status_code for time in (made - 1, made, made + 1000, made + 1001)]
     assert statuses == [422, 200, 200, 422]
 
@@ -208,14 +208,14 @@ def test_a_client_may_have_a_worse_clock_where_the_service_says_so(start, monkey
 def test_lateness_is_a_matter_of_the_servers_clock(client, monkeypatch):
     found, deferred = ask(client), ask(client, defer=True)
     made = int(found["request"][:12], 16)
-    monkeypatch.setattr(answering, "now", lambda: made + HOUR)
+    monkeypatch.setattr(handlers, "now", lambda: made + HOUR)
     assert not told(client, found).json()["late"]
     assert client.post("/v1/shown", json={"request": deferred["request"]}).json()["stored"]
-    monkeypatch.setattr(answering, "now", lambda: made + HOUR + 1)
+    monkeypatch.setattr(handlers, "now", lambda: made + HOUR + 1)
     assert told(client, found).json()["late"] and told(client, found, time=made).json()["late"]
     opened = made + HOUR
     for late, moment in ((False, opened + HOUR), (True, opened + HOUR + 1)):
-        monkeypatch.setattr(answering, "now", lambda moment=moment: moment)
+        monkeypatch.setattr(handlers, "now", lambda moment=moment: moment)
         assert told(client, deferred).json()["late"] == late, "the window of what is shown later begins later"
 
 
@@ -280,7 +280,7 @@ def test_every_answer_is_accounted_for(log, tmp_path, caplog):
     assert database.rows("SELECT * FROM feedback") == []
     database.close()
     assert move(log.address, out=log.out, upto=START + 10 * HOUR).answers == {}, "each once"
-    assert "13 answers: 4 used, 3 late" in moved.said() and "1 to lists that the log does not know" in moved.said()
+    assert "13 answers: 4 used, 3 late" in moved.text() and "1 to lists that the log does not know" in moved.text()
 
 
 def test_late_answers_count_where_that_is_asked_for(log, tmp_path):

@@ -21,11 +21,11 @@ from localpolicy.measure.estimators import by_name
 from localpolicy.measure.score import score
 from localpolicy.objectives.importance import IPS
 from localpolicy.serving.database import Database
-from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.erase import erase
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.log import Log
 from localpolicy.serving.rotate import rotate
+from localpolicy.serving.sampling import conditional_propensities
 from localpolicy.training.train import train
 from localpolicy.types import Readout
 

@@ -18,11 +18,11 @@ from http_client import HISTORY, ask, rows
 
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
-from localpolicy.serving.draw import conditional_propensities
 from localpolicy.serving.exports import write_description
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.metrics import ACCESS
 from localpolicy.serving.records import new_id, now
+from localpolicy.serving.sampling import conditional_propensities
 
 
 @pytest.mark.parametrize("direct", [True, False])
@@ -160,7 +160,7 @@ def test_shown_and_feedback_are_stored_once(client, tmp_path, monkeypatch):
     answer = {"id": "f1", "request": found["request"], "item": found["items"][0], "event": "click"}
     assert client.post("/v1/feedback", json=answer).json() == {"stored": True, "late": False}
     assert client.post("/v1/feedback", json=answer).json() == {"stored": False, "late": False}
-    monkeypatch.setattr("localpolicy.serving.answering.now", lambda: now() + 3_700_000)
+    monkeypatch.setattr("localpolicy.serving.handlers.now", lambda: now() + 3_700_000)
     late = {**answer, "id": "f2"}
     assert client.post("/v1/feedback", json=late).json() == {"stored": True, "late": True}
     assert rows(tmp_path, "SELECT id, late FROM feedback ORDER BY id") == [("f1", 0), ("f2", 1)]

@@ -97,7 +97,7 @@ def test_page_two_goes_on_with_the_draw(serve, tmp_path):
     assert "send the draw" in ask(client, page=2, expect=422)["error"]
     assert "no draw" in ask(client, page=2, draw="0" * 32, expect=404)["error"]
     other = ask(client, page=2, draw=first["draw"], seed=5, expect=422)
-    assert "does not go on with page 1" in other["error"]
+    assert "does not continue page 1" in other["error"]
 
 
 def test_rules_of_a_service_and_of_a_request(serve, tmp_path):

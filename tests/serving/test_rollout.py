@@ -13,13 +13,13 @@ from localpolicy.serving import rollout as rollouts
 from localpolicy.serving.assignment import Assignment, hashed_position
 from localpolicy.serving.database import Database
 from localpolicy.serving.erase import erase
+from localpolicy.serving.experiment_units import RolloutList, units_of
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.join import JoinConfig
 from localpolicy.serving.log import write
 from localpolicy.serving.records import Feedback, Request, Shadowed, new_id
 from localpolicy.serving.rollout import RolloutRules, judge, plan, read_plan, roll_back
 from localpolicy.serving.rotate import rotate
-from localpolicy.serving.units import RolloutList, units_of
 
 START = 1_700_000_000_000
 
@@ -335,7 +335,7 @@ def test_a_rollout_is_ended_by_hand(tmp_path):
     after = read_plan(path)
     assert (after["stage"], after["share"]) == ("rolled back", 0.0) and not Assignment.of(after).on
     assert judge(path, log=tmp_path / "log.db").why == "the shop closes"
-    with pytest.raises(ConfigError, match="no rollout that goes on"):
+    with pytest.raises(ConfigError, match="no running rollout"):
         roll_back(path, why="again")
     plan(path, rules=EASY)
     assert read_plan(path)["stage"] == "shadow"

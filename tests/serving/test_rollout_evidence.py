@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import DataError
-from localpolicy.serving.decision import decide
+from localpolicy.serving.experiment_units import Units
 from localpolicy.serving.past import Past, known
 from localpolicy.serving.reward_tests import LEAST_REWARDED, Known, harm, level, no_harm
+from localpolicy.serving.rollout_decision import decide
 from localpolicy.serving.rollout_rules import RolloutRules
 from localpolicy.serving.sequential import falls, log_wealth, ratio
-from localpolicy.serving.units import Units
 
 # Mean 0.6, variance 0.74.
 LOG = {"units": 100, "total": 60.0, "squares": 110.0, "rewarded": 40, "largest": 1.0}

@@ -13,9 +13,9 @@ from localpolicy.model.histories import batch_from, index_of, recommend_with
 from localpolicy.model.item_orders import ItemOrder
 from localpolicy.runs.baselines import fit_baseline
 from localpolicy.serving.app import make_app
+from localpolicy.serving.baseline_scorer import BaselineScorer
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.export import export
-from localpolicy.serving.simple import SimpleScorer
 
 HISTORIES = [[], [100], [103, 104, 100, 111], [100 + n % 12 for n in range(30)], [999, 105, 999]]
 EVENTS = [[], ["click"], ["none", "click", "purchase", "none"], ["none", "click"] * 15, ["click", "purchase", "none"]]
@@ -48,7 +48,7 @@ def test_item_neighbours_by_hand():
     }  # fmt: skip
     settings = {"codes": [1], "depth": 2, "decay": 0.8, "background": 0.1}
     items, events = np.array([[-1, 1, 2, 0, 1]]), np.array([[0, 1, 1, 1, 0]])  # the last was shown in vain
-    logits = SimpleScorer(arrays, settings).logits(items, events, np.array([5]))
+    logits = BaselineScorer(arrays, settings).logits(items, events, np.array([5]))
     total = 1 + 0.5 + 0.8
     expected = [0.9 * 1 / total + 0.1 * 0.5, 0.9 * 0.5 / total + 0.1 * 0.25, 0.9 * 0.8 / total + 0.1 * 0.25]
     np.testing.assert_allclose(np.exp(logits[0]), expected, rtol=1e-6)

@@ -39,7 +39,7 @@ def rotate(
     config, upto = JoinConfig.parse(answers), moment() if now else None
     moved = move(log, out=out, config=config, upto=upto, grace=grace, late=late)
     also_json(json, {"files": [str(file) for file in moved.files], "answers": moved.answers})
-    LOG.info(moved.said())
+    LOG.info(moved.text())
 
 
 WORDS = {"passed": "ok", "fault": "FAULT", "unsure": "unsure"}

@@ -1,4 +1,4 @@
-"""From a run to production and back: export, lists with exact propensities, the service, its log, audit and rollout.
+"""Serving: export, lists with exact propensities, the HTTP service, its log, audit and rollout.
 
-What answers requests (`recommender`, `draw`, `filters`) needs numpy and onnxruntime alone, never torch.
+Answering requests (`recommender`, `sampling`, `filters`) needs numpy and onnxruntime alone, never torch.
 """

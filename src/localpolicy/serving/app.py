@@ -1,4 +1,4 @@
-"""The HTTP service: endpoints, and every error as a clear body."""
+"""The HTTP service: its endpoints, its middleware, and every error as a JSON body."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from starlette.exceptions import HTTPException
 
 from localpolicy.errors import LocalPolicyError
 from localpolicy.ranker.layer import FILE as LAYER
-from localpolicy.serving.answering import Service
 from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.endpoints import FEW, PROBLEMS, UNKNOWN, Endpoints, Posts, problem, refusal
+from localpolicy.serving.handlers import Service
 from localpolicy.serving.limits import Limits, PatientProtocol
 from localpolicy.serving.metrics import AccessLog
 from localpolicy.serving.reranking import (
@@ -53,11 +53,11 @@ from localpolicy.serving.tracing import send_spans
 from localpolicy.version import __version__
 
 LOG = logging.getLogger(__name__)
-SETTINGS, TOKEN = "LPI_SERVE", "LPI_TOKEN"  # environment variables: how workers learn what to serve
+SETTINGS, TOKEN = "LPI_SERVE", "LPI_TOKEN"  # environment variables: settings and token for the workers
 
 
 def from_environment() -> FastAPI:
-    """The application of one worker."""
+    """Make the application of one worker from the environment variables."""
     config = ServeConfig.model_validate_json(os.environ[SETTINGS])
     PatientProtocol.header_seconds = config.body_seconds
     send_spans()
@@ -65,14 +65,14 @@ def from_environment() -> FastAPI:
 
 
 def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
-    """The application; raises where the export or the log cannot be opened."""
+    """Make the application; raise if the export or the log cannot be opened."""
     layered = (config.export / LAYER).exists()
     service = LayerService(config) if layered else Service(config)
 
     @asynccontextmanager
     async def life(app: FastAPI) -> AsyncIterator[None]:
         watching = asyncio.create_task(service.watch())
-        gc.freeze()  # a full collection goes through what was loaded: 40 ms in which nobody is answered
+        gc.freeze()  # a full collection would scan all loaded objects: 40 ms without an answer
         yield
         gc.unfreeze()
         watching.cancel()
@@ -82,7 +82,7 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
 
     app = FastAPI(
         title="localpolicy", version=__version__, lifespan=life, docs_url=None, redoc_url=None,
-        description="Lists with exact propensities, and a log of what became of them.",
+        description="Lists with exact propensities, and a log of the answers to them.",
     )  # fmt: skip
     app.state.service = service
     endpoints = Endpoints(app)
@@ -139,12 +139,12 @@ def _reports(endpoints: Endpoints, service: Service) -> None:
 
     @post("/v1/shown", ShownReport, refuses={**PROBLEMS, **UNKNOWN})
     async def shown(asked: ShownReport) -> Stored:
-        """How much of a list was really seen, and when."""
+        """Report how much of a list was really seen, and when."""
         return await service.shown(asked)
 
     @post("/v1/feedback", FeedbackReport, refuses={**PROBLEMS, **UNKNOWN})
     async def feedback(asked: FeedbackReport) -> Stored:
-        """What came back for one item; the same id counts once, late ones are kept and marked."""
+        """Report an answer to one item; the same id counts once, late answers are kept and marked."""
         return await service.feedback(asked)
 
 
@@ -153,17 +153,17 @@ def _gets(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/policies", responses=open_problems)
     async def policies() -> Policies:
-        """Which policies answer, and which share of traffic each has."""
+        """List the policies in service and the share of traffic of each."""
         return service.policies()
 
     @app.get("/healthz", responses=open_problems)
     async def healthz() -> Health:
-        """The process lives."""
+        """Answer as long as the process lives."""
         return Health(status="ok")
 
     @app.get("/readyz", responses={**open_problems, 503: PROBLEMS[503]})
     async def readyz() -> Readiness:
-        """A policy is loaded, and the disk of the log takes a record, or the log is a database shared with others."""
+        """Answer if a policy is loaded, and the log's disk takes a record or the log is a shared database."""
         return await service.ready()
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=open_problems)
@@ -175,7 +175,7 @@ def _gets(app: FastAPI, service: Service) -> None:
 def _dial(app: FastAPI) -> None:
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> HTMLResponse:
-        """The dial, to look at."""
+        """Serve the page with the dial."""
         return HTMLResponse(content, headers=guarded(content))
 
     content = (files("localpolicy.serving") / "page.html").read_text(encoding="utf-8")
@@ -188,7 +188,7 @@ class Unforeseen:
         self.app = app
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Hand on; answer where nothing was answered."""
+        """Call the application; answer with 503 if it raised before it answered."""
         begun = False
 
         async def watched(message: Any) -> None:

@@ -16,7 +16,7 @@ BACK = "rolled back"
 
 
 def share_of(stage: str) -> float:
-    """The share of traffic that gets the candidate in a stage."""
+    """Return the share of traffic that gets the candidate in a stage."""
     try:
         share = 0.0 if stage == SHADOW else float(stage) / 100
     except ValueError:
@@ -27,7 +27,7 @@ def share_of(stage: str) -> float:
 
 
 def hashed_position(unit: str, salt: str) -> float:
-    """A number in [0, 1) that depends on the unit and the salt alone; 52 bits of a sha256."""
+    """Return a number in [0, 1) that depends on the unit and the salt alone: 52 bits of a sha256."""
     return int(hashlib.sha256(f"{salt}:{unit}".encode()).hexdigest()[:13], 16) / 16**13
 
 
@@ -39,18 +39,18 @@ class Assignment:
     stage: str  # '' without a rollout, 'shadow', the share in percent, or 'rolled back'
     share: float
     rollout: str = ""  # its id
-    export: Path | None = None  # where the candidate lies
-    version: str = ""  # which it must be
-    replaces: frozenset[str] = frozenset()  # once it is done: the versions whose place it is to take
+    export: Path | None = None  # the candidate's folder
+    version: str = ""  # the candidate's expected version
+    replaces: frozenset[str] = frozenset()  # once the rollout is done: versions that the candidate replaces
 
     @classmethod
     def none(cls) -> Assignment:
-        """All traffic to the current policy."""
+        """Return the assignment of all traffic to the current policy."""
         return cls("", "", 0.0)
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Assignment:
-        """Out of a rollout's file."""
+        """Build the assignment from the content of a rollout's file."""
         share, candidate = content["share"], content["candidate"] or {"export": None, "version": ""}
         if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(f"a rollout's share must be between 0 and 1, got {share!r}.")
@@ -60,16 +60,16 @@ class Assignment:
 
     @property
     def on(self) -> bool:
-        """Whether a rollout goes on."""
+        """Whether a rollout is running."""
         return self.stage not in ("", BACK)
 
     def over(self, current: str) -> bool:
-        """Whether it is done and another policy than it replaced has been put into the current one's place."""
+        """Whether the rollout is done and a policy that it did not replace has become the current one."""
         return bool(self.replaces) and current not in self.replaces
 
     @property
     def shadow(self) -> bool:
-        """Whether the candidate is asked, and not shown."""
+        """Whether the candidate makes lists that are not shown (stage `shadow`)."""
         return self.stage == SHADOW
 
     def is_candidate(self, unit: str) -> bool:

@@ -1,4 +1,4 @@
-"""`audit`: are the logged propensities true?
+"""`audit`: whether the logged propensities are true.
 
 A log can be wrong in ways that no estimator notices: the best items shown and a softmax logged, a filter applied after
 the draw, a server that still held yesterday's policy. Each list is therefore drawn up again from the policy it names:
@@ -7,7 +7,7 @@ the draw, a server that still held yesterday's policy. Each list is therefore dr
 - where they differ, the likely faults are tried in turn (no filter, another policy), and the one that fits is named;
 - every place is tested against its distribution, given the places above it: the probability of all items before the
   one taken plus a uniform share of its own is uniform if and only if items were drawn with the probabilities logged (a
-  randomised probability integral transform, see `draw.transforms`), which finds an argmax under any propensities.
+  randomised probability integral transform, see `sampling.transforms`), which finds an argmax under any propensities.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from localpolicy.serving.service import exported
 
 @dataclass(frozen=True)
 class Audit:
-    """What all checks say."""
+    """Result of `audit`: the findings of all checks."""
 
     findings: list[Finding]
     lists: int
 
     @property
     def exit_code(self) -> int:
-        """0: the propensities are true; 3: a fault was found; 4: it cannot be told."""
+        """0: the propensities are true; 3: a fault was found; 4: the log cannot decide."""
         if any(finding.status == "fault" for finding in self.findings):
             return 3
         return 4 if any(finding.status == "unsure" for finding in self.findings) else 0
 
     def json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Content of `--json`: the answer and every finding."""
         return {
             "lists": self.lists,
             "exit_code": self.exit_code,

@@ -1,4 +1,4 @@
-"""What the gathered evidence says: one short function per check, each giving findings."""
+"""Findings of the audit's checks, computed from the gathered evidence: one short function per check."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.rotate import FATE, FEEDBACK
 
 ACCUSED = 1e-4  # chance with which the test of draws accuses a true log; the others compare numbers, and do not guess
-DRIFTED = 1e-5  # chance with which stable contexts are said to have changed
+DRIFTED = 1e-5  # false-alarm probability of the test that contexts changed
 ALL = -1  # all places together
 FEWEST = 50  # lists below which a distribution is not judged
 MOST_ITEMS = 20  # last items of histories whose shares are compared
@@ -30,7 +30,7 @@ Status = Literal["passed", "fault", "unsure"]
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check says."""
+    """Finding of one check: passed, a fault, or a note, with its text."""
 
     check: str
     status: Status
@@ -38,7 +38,7 @@ class Finding:
 
 
 def identity(evidence: Evidence, log: Path | str) -> Iterable[Finding]:
-    """Whether every request id occurs once, and every answer has its request."""
+    """Check that every request id occurs once and every answer has its request."""
     if doubled := evidence.doubled:
         yield Finding("ids", "fault", f"{doubled:,} request ids occur more than once in {evidence.lists:,} lists.")
         return
@@ -57,7 +57,7 @@ def identity(evidence: Evidence, log: Path | str) -> Iterable[Finding]:
 
 
 def recomputed(evidence: Evidence, policies: Mapping[str, Recommender]) -> Iterable[Finding]:
-    """Whether the logged propensities are those of the policies that the lists name."""
+    """Check that the logged propensities are those of the policies that the lists name."""
     for why, count in evidence.wrong.most_common():
         yield Finding(
             "propensities", "fault", f"{why} ({count:,} of {evidence.checked:,} lists, first {evidence.example[why]})."
@@ -76,7 +76,7 @@ def recomputed(evidence: Evidence, policies: Mapping[str, Recommender]) -> Itera
 
 
 def distribution(evidence: Evidence) -> Iterable[Finding]:
-    """Whether every place is drawn with the logged probabilities, given the places above it.
+    """Test whether every place is drawn with the logged probabilities, given the places above it.
 
     If so, the transforms are independent and uniform, at each place and all together. Kolmogorov and Smirnov's test
     knows its error exactly at any size and for any policy; what it may accuse is divided among all of them.
@@ -120,7 +120,7 @@ def uniformity(counts: np.ndarray) -> float:
 
 
 def _named(places: list[int]) -> str:
-    """PositionBias, counted from 1."""
+    """Return the numbers of these places as text, counted from 1."""
     if len(places) == 1:
         return f"place {places[0] + 1}"
     consecutive = places[-1] - places[0] == len(places) - 1
@@ -128,7 +128,7 @@ def _named(places: list[int]) -> str:
 
 
 def feedback(log: Path | str, answered: float) -> Iterable[Finding]:
-    """Which share of the lists has an answer."""
+    """Check that the share of lists with an answer is at least `answered`; report late answers."""
     if Path(log).is_dir():
         total = with_answer = 0
         for file in Path(log).glob("events-*.parquet"):  # all rows of a list are in one file
@@ -150,7 +150,7 @@ def feedback(log: Path | str, answered: float) -> Iterable[Finding]:
 
 
 def _rotated(folder: Path) -> Counter[str]:
-    """How many rotated answers met which fate."""
+    """Count the rotated answers of a folder by outcome (`FATE`)."""
     found: Counter[str] = Counter()
     for file in sorted((folder / FEEDBACK).glob("*.parquet")):
         if FATE in pq.read_schema(file).names:  # files of older versions do not say
@@ -160,7 +160,7 @@ def _rotated(folder: Path) -> Counter[str]:
 
 
 def drift(evidence: Evidence) -> Iterable[Finding]:
-    """Whether the contexts of the second half are those of the first: a change is reported, and is no fault."""
+    """Compare the contexts of the log's two halves; a change is reported, and is no fault."""
     if min(part.total() for part in evidence.lengths) < FEWEST:
         return
     lengths = _same_lengths(*evidence.lengths)

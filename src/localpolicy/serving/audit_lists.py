@@ -1,4 +1,4 @@
-"""Logged lists, drawn up again from the policy they name: what fits, what does not, and which fault explains it."""
+"""Logged lists recomputed from the policy they name: counts of those that fit, and the likely fault of the others."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.rules import Rules, openings, propensities_under, transforms_under
 from localpolicy.serving.database import Database
-from localpolicy.serving.draw import conditional_propensities, top, transforms
 from localpolicy.serving.filters import RERANK, Filter
 from localpolicy.serving.recommender import MOST_SCORES, Recommender
 from localpolicy.serving.rotate import RAW, REQUESTS
+from localpolicy.serving.sampling import conditional_propensities, top, transforms
 
 TOLERANCE = 1e-3  # of a propensity, relative: batches of other sizes round differently
 BLOCK = 4096  # lists at once
@@ -34,15 +34,15 @@ BINS = 1 << 15  # of transforms: an exact test of n values looks at steps of 1/n
 
 @dataclass
 class Evidence:
-    """What is gathered over all lists: counts, and 8 bytes for each list's id."""
+    """Evidence of the audit over all lists: counts, and 8 bytes for each list's id."""
 
     expected: int = 0  # lists that the log says it has: contexts of the first half are compared with the others
     lists: int = 0
     modes: Counter[str] = field(default_factory=Counter)
     ids: array[int] = field(default_factory=lambda: array("q"))  # digests of the ids
-    unknown_policies: Counter[str] = field(default_factory=Counter)  # policies that nobody gave
+    unknown_policies: Counter[str] = field(default_factory=Counter)  # policies that the caller did not name
     checked: int = 0
-    wrong: Counter[str] = field(default_factory=Counter)  # by what explains it
+    wrong: Counter[str] = field(default_factory=Counter)  # by the fault that explains it
     example: dict[str, str] = field(default_factory=dict)
     uniform: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # by order and place: counts by bin
     best_taken: Counter[int] = field(default_factory=Counter)  # by place: lists that took the best that was left
@@ -50,7 +50,7 @@ class Evidence:
     last: tuple[Counter[Any], Counter[Any]] = field(default_factory=lambda: (Counter(), Counter()))
 
     def add(self, uniform: np.ndarray, best: np.ndarray) -> None:
-        """Transforms of lists, as `draw.transforms` gives them: kept by order and place."""
+        """Count the transforms of lists (`sampling.transforms`) by order, place and bin."""
         for place in range(best.shape[1]):
             self.best_taken[place] += int(best[:, place].sum())
             for order, values in enumerate(uniform):
@@ -59,7 +59,7 @@ class Evidence:
                 counts += np.bincount(bins, minlength=BINS)
 
     def see(self, row: Mapping[str, Any], history: Sequence[Any]) -> None:
-        """Count a list: its id, who made it, and its context."""
+        """Count a list's id, mode, and context."""
         half = int(2 * self.lists >= self.expected)
         self.lists += 1
         self.modes[row["mode"]] += 1
@@ -86,7 +86,7 @@ def count_lists(log: Path | str) -> int:
 
 
 def logged_requests(log: Path | str) -> Iterator[dict[str, Any]]:
-    """Lists out of a database, or out of rotated files."""
+    """Yield logged lists from a database or from rotated files."""
     path = Path(log)
     if path.is_dir():
         files = sorted((path / REQUESTS).glob("*.parquet"))
@@ -110,7 +110,7 @@ def logged_requests(log: Path | str) -> Iterator[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class LoggedList:
-    """One list, read."""
+    """One logged list, parsed."""
 
     id: str
     history: list[Any]
@@ -128,7 +128,7 @@ def gather(
     rng: Any,
 ) -> None:
     """Check a block of logged requests, and keep what the tests need of it."""
-    alike: defaultdict[tuple[Any, ...], list[LoggedList]] = defaultdict(list)
+    groups: defaultdict[tuple[Any, ...], list[LoggedList]] = defaultdict(list)
     for row in block:
         content = None if row["content"] is None else json.loads(row["content"])
         history = json.loads(row["history"])
@@ -144,8 +144,8 @@ def gather(
         if row["mode"] != "fallback" and row["policy"] not in policies:
             evidence.unknown_policies[row["policy"]] += 1
             continue
-        alike[row["policy"], row["beta"], row["mode"], row["floor"], len(logged_list.items)].append(logged_list)
-    for (version, beta, mode, floor, _), lists in alike.items():
+        groups[row["policy"], row["beta"], row["mode"], row["floor"], len(logged_list.items)].append(logged_list)
+    for (version, beta, mode, floor, _), lists in groups.items():
         if mode != "fallback":
             _check(evidence, lists, policies, version, beta, mode, floor, rng)
 
@@ -153,7 +153,7 @@ def gather(
 def check_reranked(
     evidence: Evidence, row: Mapping[str, Any], about: Mapping[str, Any], layers: Sequence[Layer], rng: Any
 ) -> None:
-    """A list of `/v1/rerank`: its propensities against its logged law, and that law against the layer that it names."""
+    """Check a list of `/v1/rerank`: its propensities by its logged probabilities, and these by the layer it names."""
     items, k = [str(item) for item in about["items"]], len(json.loads(row["items"]))
     position = {item: number for number, item in enumerate(items)}
     listed = [*about["above"], *json.loads(row["items"])]
@@ -228,7 +228,7 @@ def scores(policy: Recommender, lists: Sequence[LoggedList], beta: float | None)
 
 
 def forbidden_items(logged_list: LoggedList, policy: Recommender) -> np.ndarray:
-    """Indices that the list's filter left out."""
+    """Return the indices of the items that the list's filter excluded."""
     allowed = logged_list.item_filter.allowed(logged_list.history, policy.index)
     if allowed is None:
         return logged_list.item_filter.forbidden(logged_list.history, policy.index)
@@ -236,7 +236,7 @@ def forbidden_items(logged_list: LoggedList, policy: Recommender) -> np.ndarray:
 
 
 def _fits(logits: np.ndarray, indices: np.ndarray, logged: np.ndarray, floor: float, forbidden: Any) -> np.ndarray:
-    """Whether each list's propensities are those of the policy [B]."""
+    """Return whether each list's propensities are those of the policy [B]."""
     possible = (indices >= 0).all(1) & np.array([len(set(row)) == len(row) for row in indices.tolist()])
     if forbidden is not None:
         possible &= [not np.isin(row, gone).any() for row, gone in zip(indices, forbidden, strict=True)]
@@ -275,7 +275,7 @@ def _blame(
     beta: float | None,
     floor: float,
 ) -> None:
-    """Which fault explains propensities that are not those of the policy they name."""
+    """Record the fault that explains propensities other than those of the policy that the list names."""
     logged = np.array([logged_list.propensities])
 
     def explained(policy: Recommender, forbidden: Any, floor: float = floor) -> bool:

@@ -1,6 +1,6 @@
-"""Concurrent requests are answered together: while one batch is at work, the next gathers.
+"""Batches of concurrent requests: while one batch is computed, the next gathers.
 
-Nobody waits for company: a request that comes alone is answered at once.
+No request waits for a batch to fill: one that comes alone is answered at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from localpolicy.serving.records import Mode
 
 @dataclass(frozen=True)
 class ListRequest:
-    """One list that is wanted."""
+    """Request for one list: policy, history, length, β, filter, and whether to draw."""
 
     recommender: Recommender
     items: Sequence[Any]
@@ -37,23 +37,23 @@ class ListRequest:
 
     @property
     def history(self) -> list[tuple[Any, str]]:
-        """Items and their events."""
+        """Items of the history with their events."""
         return list(zip(self.items, self.events, strict=True))
 
 
 @dataclass(frozen=True)
 class Made:
-    """The list, and who made it."""
+    """A list with its propensities, and the policy and mode that made it."""
 
     items: list[Any]
     propensities: list[float]
     policy: str
     mode: Mode
-    failed: bool = False  # the policy was asked, and broke
+    failed: bool = False  # the policy raised an error
 
 
 class Batcher:
-    """A queue of questions and one thread that answers them."""
+    """A queue of list requests and one thread that answers them in batches."""
 
     def __init__(self, *, batch: int, seed: int | None = None) -> None:
         self.batch = batch
@@ -64,7 +64,7 @@ class Batcher:
         self._worker: asyncio.Task[None] | None = None
 
     async def ask(self, question: ListRequest) -> Made:
-        """The list, or the error that the user can fix."""
+        """Return the list; raise the error if the user can fix it."""
         answer: asyncio.Future[Made] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
         if self._worker is None or self._worker.done():
@@ -87,7 +87,7 @@ class Batcher:
                     answer.set_exception(result)
 
     def answer(self, questions: Sequence[ListRequest]) -> list[Made | LocalPolicyError]:
-        """Lists for all; questions of one kind are scored and drawn together."""
+        """Return a list or an error for each request; requests of one policy and kind are computed together."""
         kinds: defaultdict[Hashable, list[int]] = defaultdict(list)
         for number, asked in enumerate(questions):
             _ = asked.item_filter.digest  # here, since the event loop has no time for long filters
@@ -95,16 +95,16 @@ class Batcher:
             kinds[kind].append(number)
         results: dict[int, Made | LocalPolicyError] = {}
         for numbers in kinds.values():
-            alike = [questions[number] for number in numbers]
-            results |= dict(zip(numbers, self._alike(alike), strict=True))
+            batch = [questions[number] for number in numbers]
+            results |= dict(zip(numbers, self._answer_batch(batch), strict=True))
         return [results[number] for number in range(len(questions))]
 
-    def _alike(self, questions: list[ListRequest]) -> list[Made | LocalPolicyError]:
+    def _answer_batch(self, questions: list[ListRequest]) -> list[Made | LocalPolicyError]:
         try:
             return list(self._draw(questions, fallback=questions[0].fallback))
         except Exception as error:
             if len(questions) > 1:  # one of them is at fault: the others are answered
-                return [made for question in questions for made in self._alike([question])]
+                return [made for question in questions for made in self._answer_batch([question])]
             if isinstance(error, LocalPolicyError) and not isinstance(error, RunError):
                 return [error]
         try:
@@ -133,5 +133,5 @@ class Batcher:
         ]
 
     def close(self) -> None:
-        """Let the thread go."""
+        """Stop the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""The service's settings."""
+"""Settings of the service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from localpolicy.settings import Settings
 
 
 class ServeConfig(Settings):
-    """What is served, from where, and what a client may ask of it."""
+    """Settings of `lpi serve`: the export, the log, the rollout, and the limits of requests."""
 
     export: Path = Field(description="the export or layer that answers; a new one in its place is swapped in")
     log: str = Field("lpi-log.db", description="the log to write: a SQLite file, or postgresql://… for several servers")
@@ -73,20 +73,20 @@ class ServeConfig(Settings):
     @field_validator("hosts", "origins", "proxies", mode="before")
     @classmethod
     def _listed(cls, names: Any) -> Any:
-        """Names in one text, separated by commas, as a command's words have them."""
+        """Split a comma-separated text, as given on the command line, into names."""
         return [name.strip() for name in names.split(",")] if isinstance(names, str) else names
 
     @property
     def most_of_a_client(self) -> int:
-        """Requests of one address that may wait."""
+        """Number of requests of one address that may wait."""
         return (self.queue + 1) // 2 if self.client_queue is None else self.client_queue
 
     @property
     def window_ms(self) -> int:
-        """In milliseconds."""
+        """`window` in milliseconds."""
         return round(self.window * 1000)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether it listens on this machine only."""
+    """Whether this host name or address is reached from this machine only."""
     return host in ("127.0.0.1", "::1", "localhost")

@@ -1,9 +1,9 @@
-"""Where the log lies: one SQLite file for one machine, or a PostgreSQL server for several.
+"""The log's database: one SQLite file for one machine, or a PostgreSQL server for several.
 
 SQLite runs in WAL mode with synchronous=FULL: a transaction that was committed is on the disk. Both take the same SQL;
 only the mark for parameters differs. Three locks keep writers apart: `transaction` (one writer at a time in SQLite; in
-PostgreSQL many), `transaction(alone=True)` (nobody else writes meanwhile, on either), and `only_mover` (one rotation
-or erasure at a time, while the service goes on writing).
+PostgreSQL many), `transaction(alone=True)` (no other process writes meanwhile), and `only_mover` (one rotation
+or erasure at a time, while the service continues to write).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from localpolicy.runtime.full_disk import has_no_room, is_disk_full
 from localpolicy.runtime.locks import NotLocked, try_to_lock
 
 PATIENCE = 30.0  # seconds to wait for another process's transaction
-CONNECT = 10  # seconds to wait for a PostgreSQL server, where its address says nothing else
+CONNECT = 10  # seconds to wait for a PostgreSQL server, unless its address says otherwise
 # A server that vanished without a word is given up after about this many seconds, not after the system's two hours.
 ALIVE: dict[str, Any] = {
     "keepalives_idle": 10,
@@ -35,7 +35,7 @@ MOVER = ".moving"  # ends the name of the file that a rotation or erasure of a S
 
 VERSION = 7  # of the tables
 # SQL that makes the tables of one version those of the next, by the version that it starts from. A step only adds
-# tables, columns and indices, so that a server of the older version goes on writing while others start.
+# tables, columns and indices, so that a server of the older version can write while others start.
 UPGRADES: dict[int, str] = {}
 # `rotation` is the number of the rotation that moves a row, and `rotations.answers` what became of the answers that it
 # moved, as JSON; `evidence` is what a rollout needs of lists that were rotated; `arrived` says when a report came;
@@ -78,13 +78,13 @@ CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 
 
 def without_password(address: str) -> str:
-    """An address that may be shown."""
+    """Return the database's address without its password, for messages."""
     head, at, tail = address.rpartition("@")
     return f"{head.split('://')[0]}://…@{tail}" if at and "://" in head else address
 
 
 class Database:
-    """A connection, for one thread. Only the service creates a log; to everybody else a missing one is an error."""
+    """Connection to the log's database, for one thread. Unless `create` is set, a missing log is an error."""
 
     def __init__(self, address: Path | str, *, create: bool = False) -> None:
         self.address = str(address)
@@ -112,11 +112,11 @@ class Database:
             except psycopg.Error as error:
                 raise LocalPolicyError(f"the log's database does not answer: {str(error).strip()}") from None
         path = Path(self.address)
-        with self.told():
+        with self.explain_errors():
             path.parent.mkdir(parents=True, exist_ok=True)
             connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
         try:
-            if self._create:  # it is written into the file; what is no log stays as it is
+            if self._create:  # WAL mode is written into the file; a file that is no log stays unchanged
                 connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
         except sqlite3.Error as error:
@@ -125,8 +125,8 @@ class Database:
         return connection
 
     def _create_tables(self) -> None:
-        """Where there are none, and they may be made; raise where what lies there is no log of this version."""
-        with self.told():
+        """Create the tables if there are none and `create` is set; raise DataError if the database is no log."""
+        with self.explain_errors():
             if self._version() == VERSION:
                 return
             with self.transaction():
@@ -158,7 +158,7 @@ class Database:
             self.execute(statement)
 
     def _version(self) -> int | None:
-        """None where nothing is there."""
+        """Version of the log's tables; None if there are no tables."""
         return int(self.about("version")) if self._has("about") else None
 
     def _has(self, table: str) -> bool:
@@ -167,21 +167,21 @@ class Database:
         return bool(self.rows("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)))
 
     def about(self, name: str) -> str:
-        """What the log says of itself: its version, and the key of its ids."""
+        """Return a property of the log by name: its `version`, or the `key` of its request ids."""
         return str(self.rows("SELECT value FROM about WHERE name = ?", (name,))[0][0])
 
     def execute(self, sql: str, values: Sequence[Any] = ()) -> Any:
-        """One statement; parameters are `?`."""
+        """Execute one SQL statement; parameters are `?`."""
         if self.postgres:
             return self._connection.execute(sql.replace("?", "%s"), values)
         return self._connection.execute(sql, values)
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return [tuple(row) for row in self.execute(sql, values).fetchall()]
 
     def stream(self, sql: str, values: Sequence[Any] = (), *, size: int = 4096) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query, a block at a time: no more of them are in memory, however many there are."""
+        """Yield the rows of a query; one block of them is in memory at a time."""
         if not self.postgres:
             cursor = self.execute(sql, values)
             while block := cursor.fetchmany(size):
@@ -199,9 +199,9 @@ class Database:
 
     @contextmanager
     def transaction(self, *, alone: bool = False) -> Iterator[None]:
-        """All of the block's statements, or none; on the disk when the block has ended.
+        """Context manager: run the block in one transaction, which is on the disk when the block has ended.
 
-        `alone` waits for the transactions of all others, and lets theirs wait: in between nobody writes.
+        With `alone` no other process writes meanwhile: it waits for their transactions, and makes new ones wait.
         """
         self.execute("BEGIN" if self.postgres else "BEGIN IMMEDIATE")
         try:
@@ -211,13 +211,13 @@ class Database:
             self.execute("COMMIT")
         except BaseException:
             if not self.broken:
-                with suppress(Exception):  # what went wrong first is told
+                with suppress(Exception):  # the first error is reported
                     self.execute("ROLLBACK")
             raise
 
     @contextmanager
     def only_mover(self) -> Iterator[None]:
-        """While the block runs, no other process rotates this log or erases from it. The lock ends with the process."""
+        """Context manager: the only rotation of, or erasure from, this log. The lock ends with the process."""
         busy = f"another process rotates {self.name} or erases from it; wait for it, then run this again."
         if self.postgres:
             if not self.rows("SELECT pg_try_advisory_lock(?)", (MOVING,))[0][0]:
@@ -229,7 +229,7 @@ class Database:
                     self.execute("SELECT pg_advisory_unlock(?)", (MOVING,))
             return
         path = Path(self.address + MOVER)
-        with self.told():
+        with self.explain_errors():
             path.touch()
         if (lock := try_to_lock(path)) is NotLocked.TAKEN:
             raise LocalPolicyError(busy)
@@ -240,8 +240,8 @@ class Database:
                 os.close(lock)
 
     @contextmanager
-    def told(self) -> Iterator[None]:
-        """Turn what the database or the disk refuses into an error that says so."""
+    def explain_errors(self) -> Iterator[None]:
+        """Context manager: turn errors of the database or the disk into a LocalPolicyError that explains them."""
         try:
             yield
         except (sqlite3.Error, OSError) as error:
@@ -258,32 +258,32 @@ class Database:
 
     @property
     def broken(self) -> bool:
-        """Whether the server went away."""
+        """Whether the connection to the server is lost."""
         return bool(self.postgres and (self._connection.closed or self._connection.broken))
 
     def reconnect(self) -> None:
-        """Connect anew."""
+        """Close the connection and open a new one."""
         self.close()
         self._connection = self._connect()
 
     def give_up(self) -> None:
-        """From another thread: end a conversation with a server that does not answer; whoever waits gets an error."""
+        """Close the socket of a server that does not answer, from another thread; the waiting thread gets an error."""
         if self.postgres:
             with suppress(Exception), socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as line:
                 line.shutdown(socket.SHUT_RDWR)
 
     def drop_unused_filters(self) -> None:
-        """Delete filters that no list refers to, within a transaction that is alone."""
+        """Delete filters that no list refers to. Call within `transaction(alone=True)`."""
         self.execute("DELETE FROM filters WHERE digest NOT IN (SELECT filter FROM requests)")
 
     def forget(self, tables: Sequence[str]) -> None:
-        """Write the files anew: what was deleted from these tables is in none of them any more.
+        """Rewrite the database's files, so that rows deleted from these tables are in none of them.
 
         PostgreSQL's own write-ahead log and backups age by the server's rules.
         """
         if self.postgres:
             self.execute(f"SET lock_timeout = '{PATIENCE:g}s'")
-            # The planner's statistics quote values of rows: they are taken anew too.
+            # The planner's statistics quote values of rows: they are collected again too.
             self.execute(f"VACUUM (FULL, ANALYZE) {', '.join((*tables, 'filters'))}")
             return
         self.execute("VACUUM")  # goes through the write-ahead log, so that one must be emptied after it
@@ -292,5 +292,5 @@ class Database:
                                    "log. Run this again once it has ended.")  # fmt: skip
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         self._connection.close()

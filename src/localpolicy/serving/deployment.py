@@ -1,7 +1,7 @@
-"""Who answers: the deployed export, perhaps a candidate, and how a new one takes its place.
+"""The policies in service: the deployed export, perhaps a candidate, and the swap to a new export.
 
-A new export is loaded and checked beside the old one; requests at work keep the policy they began with. One that is
-damaged, or gives other lists than at its export, is refused: the old one goes on, and the reason is told.
+A new export is loaded and checked while the old one serves; running requests keep the policy they began with. One that
+is damaged, or gives other lists than at its export, is refused: the old one stays in service, and the reason is logged.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ from localpolicy.serving.exports import ABOUT, read_export
 from localpolicy.serving.recommender import Recommender
 
 LOG = logging.getLogger(__name__)
-LEAST_SHARED = 0.5  # of the smaller catalogue: less is another shop's
+LEAST_SHARED = 0.5  # of the smaller catalogue: with fewer shared items it is another shop's
 Stamp = tuple[int, int, int] | None
 
 
 @dataclass
 class Slot:
-    """A place where an export lies, and what was loaded from it."""
+    """An export's folder, and the policy that was loaded from it."""
 
     folder: Path
     threads: int
-    beside: Recommender | None = None  # of a candidate: what is served now
+    served: Recommender | None = None  # for a candidate's slot: the current policy
     loaded: Recommender | None = None
     stamp: Stamp = None
     refused: str | None = None
-    damaged: bool = False  # what was loaded is whole, and its files are not any more
+    damaged: bool = False  # the loaded policy is intact, but its files have changed
 
     def recheck(self) -> None:
-        """Compare the digests of the files again: damage on the disk is told before a restart finds it."""
+        """Compare the files' digests again, so that damage on the disk is reported before a restart meets it."""
         stamp = _stamp(self.folder / ABOUT)
         if self.loaded is None or stamp != self.stamp or (self.refused is not None and not self.damaged):
-            return  # another export was put there, which `refresh` looks at
+            return  # another export is in the folder now: `refresh` loads it
         try:
             read_export(self.folder)
         except LocalPolicyError as error:
             if stamp == _stamp(self.folder / ABOUT):
-                self.damaged, self.refused = True, f"{error} What was loaded from it goes on until a restart."
+                self.damaged, self.refused = True, f"{error} The loaded policy stays in service until a restart."
                 LOG.error("%s", self.refused)
         else:
             if self.damaged:
                 self.damaged, self.refused = False, None
 
     def refresh(self) -> bool:
-        """Load what is new; whether anything was."""
+        """Load the export if it changed; return whether one was loaded."""
         stamp = _stamp(self.folder / ABOUT)
         if stamp is None and self.loaded is not None:
             return False  # a folder that is being replaced is absent for a moment
@@ -63,13 +63,13 @@ class Slot:
             made = Recommender(self.folder, threads=self.threads)
             made.check()
             self._check_catalogue(made)
-        except Exception as error:  # whatever is wrong with it, the old one goes on
+        except Exception as error:  # whatever is wrong with the new export, the old one stays in service
             self.refused, self.stamp, self.damaged = str(error), stamp, False
             if self.loaded is None:
                 if isinstance(error, LocalPolicyError):
                     raise
                 raise LocalPolicyError(f"{self.folder} cannot be served: {error}") from None
-            LOG.warning("refused a new export, %s goes on: %s", self.loaded.version, error)
+            LOG.warning("rejected the new export, still serving %s: %s", self.loaded.version, error)
             return False
         if self.loaded is not None and made.version != self.loaded.version:
             LOG.warning("swapped %s for %s%s", self.loaded.version, made.version, _other_items(self.loaded, made))
@@ -78,8 +78,8 @@ class Slot:
         return True
 
     def _check_catalogue(self, made: Recommender) -> None:
-        """Refuse a policy over another catalogue: clients would get ids, and send events, that they do not know."""
-        served = self.loaded or self.beside
+        """Raise RunError if the new policy's catalogue or events are not those that clients use now."""
+        served = self.loaded or self.served
         if served is None:
             return
         shared = len(made.index.keys() & served.index.keys())
@@ -88,7 +88,7 @@ class Slot:
                            "items served now. Start a server of its own for it.")  # fmt: skip
         if self.loaded is None:
             return
-        # Nobody sends context, and any policy takes none.
+        # Clients send no context events, so a policy need not know them.
         missing = sorted(set(self.loaded.events) - {*made.events, NO_ANSWER, CONTEXT})
         if missing:
             raise RunError(f"{self.folder} does not know the event '{missing[0]}', which clients may send now: such "
@@ -97,23 +97,23 @@ class Slot:
 
 
 def _other_items(old: Recommender, new: Recommender) -> str:
-    """What a swap changes of the catalogue, where it changes it."""
+    """Text on the items that a swap adds and removes; empty if there are none."""
     came, went = len(new.index.keys() - old.index.keys()), len(old.index.keys() - new.index.keys())
     return f": {came:,} items are new, {went:,} are gone" if came or went else ""
 
 
 class Route(NamedTuple):
-    """Who answers one person (or request), and as which part of a rollout."""
+    """Policy that answers one person (or request), with its arm and stage of a rollout."""
 
     recommender: Recommender
-    arm: str = ""  # 'current' or 'candidate' while a rollout goes on
+    arm: str = ""  # 'current' or 'candidate' during a rollout
     stage: str = ""
     rollout: str = ""
-    shadow: Recommender | None = None  # the candidate, where its lists are made and not shown
+    shadow: Recommender | None = None  # the candidate, if its lists are made but not shown
 
 
 class Deployment:
-    """The current policy, the candidate that a rollout's file names, and who is given which."""
+    """The current policy, the candidate named by a rollout's file, and the assignment of requests to them."""
 
     def __init__(self, export: Path, *, rollout: Path | None = None, threads: int = 1) -> None:
         self.rollout, self.threads = rollout, threads
@@ -125,18 +125,18 @@ class Deployment:
         self._read_rollout()
 
     def refresh(self) -> None:
-        """Look for new exports and a new stage. Called from one thread at a time."""
+        """Load new exports and the rollout's new stage. Call from one thread at a time."""
         self.current.refresh()
         self._read_rollout()
 
     def recheck(self) -> None:
-        """Compare the digests of all files that answer with those they had."""
+        """Compare the digests of all served files with those at their loading."""
         for slot in (self.current, self.candidate):
             if slot is not None:
                 slot.recheck()
 
     def _read_rollout(self) -> None:
-        """Follow the rollout's file: its stage, its candidate. If it is odd, the current policy goes on."""
+        """Read stage and candidate from the rollout's file; if it is invalid, the current policy gets all traffic."""
         if self.rollout is None:
             return
         if (stamp := _stamp(self.rollout)) != self._stage:
@@ -154,7 +154,7 @@ class Deployment:
             return
         slot = self.candidate
         if slot is None or slot.folder != export:
-            slot = Slot(export, self.threads, beside=self.current.loaded)
+            slot = Slot(export, self.threads, served=self.current.loaded)
         try:
             slot.refresh()
         except LocalPolicyError as error:
@@ -163,12 +163,12 @@ class Deployment:
 
     @property
     def rolled_out(self) -> Recommender | None:
-        """The candidate, where a rollout goes on and it is the planned version: evidence is about one."""
+        """The candidate during a rollout, if its version is the planned one; else None."""
         found = None if self.candidate is None else self.candidate.loaded
         return found if self.assignment.on and found is not None and found.version == self.assignment.version else None
 
     def route(self, unit: str) -> Route:
-        """Who answers this person (or request)."""
+        """Return the policy, arm and stage for this person (or request)."""
         assert self.current.loaded is not None
         assignment, candidate = self.assignment, self.rolled_out
         if candidate is None:

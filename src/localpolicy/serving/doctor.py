@@ -1,4 +1,4 @@
-"""`doctor`: what is here, what is missing, and how to get it. It needs nothing that may be missing."""
+"""`doctor`: what this installation has, what it lacks, and how to get it. Imports only what is always there."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EXTRAS = {  # those for users, as pyproject.toml has them
 
 
 def remedy(module: str | None) -> str | None:
-    """What to install where a module is not there, of a package of ours; None of any other module."""
+    """Return how to install a missing module of one of our extras; None for any other module."""
     package = {"yaml": "pyyaml", "sklearn": "scikit-learn", "opentelemetry": "opentelemetry-sdk"}.get(
         name := (module or "").partition(".")[0], name.replace("_", "-")
     )
@@ -97,26 +97,26 @@ def _devices() -> list[tuple[str, str, str]]:
 
 @dataclass(frozen=True, repr=False)
 class Doctor(Result):
-    """What was looked for on this machine: name, state (found, missing, MISSING where it is needed) and details."""
+    """Result of `doctor`: name, state (found, missing, or MISSING if required) and details of each part."""
 
     rows: list[tuple[str, str, str]]
 
     @property
     def healthy(self) -> bool:
-        """Whether all is here that is needed."""
+        """Whether every required part is installed."""
         return all(state != "MISSING" for _, state, _ in self.rows)
 
     def summary(self) -> str:
-        """What is missing."""
+        """Sentence that names the missing required parts, or says that there are none."""
         lacking = [name for name, state, _ in self.rows if state == "MISSING"]
         return f"missing: {', '.join(lacking)}" if lacking else "all that is needed is here"
 
     def to_dict(self) -> dict[str, Any]:
-        """State and details by name."""
+        """Return state and details of each part by name."""
         return {name: {"state": state, "details": details} for name, state, details in self.rows}
 
     def to_arrow(self) -> pa.Table:
-        """One row for each thing."""
+        """Return a table with one row for each part."""
         import pyarrow as pa
 
         return pa.Table.from_pylist([dict(zip(HEADS, row, strict=True)) for row in self.rows])
@@ -126,7 +126,7 @@ class Doctor(Result):
 
 
 def doctor() -> Doctor:
-    """Versions, devices and extras: what is found, what is missing and how to get it."""
+    """Look for versions, devices and extras; return what is found, what is missing and how to get it."""
     rows = [
         ("localpolicy", "found", __version__),
         ("python", "found", f"{platform.python_version()} ({sys.executable})"),

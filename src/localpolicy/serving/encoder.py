@@ -33,7 +33,7 @@ NAMES = {"items": ["B", "T"], "events": ["B", "T"], "lengths": ["B"]}
 
 
 def encode(network: Network | Towers) -> tuple[Nodes, ir.Value]:
-    """A graph of `NAMES`, and the hidden state in it: [B, D], of towers [B, (1 + K) D]."""
+    """Return a graph with the inputs `NAMES`, and the hidden state in it: [B, D], of towers [B, (1 + K) D]."""
     if not all(type(tower.backbone) in WRITTEN for tower in network.towers):
         return _traced(network)
     nodes = Nodes()
@@ -56,7 +56,7 @@ def encode(network: Network | Towers) -> tuple[Nodes, ir.Value]:
 
 
 def _gru(nodes: Nodes, backbone: GRU, embedded: ir.Value, column: ir.Value, ends: ir.Value) -> ir.Value:
-    """Layer after layer: [B, T, D] -> [B, 1, D]."""
+    """Add a GRU's layers to the graph: [B, T, D] -> [B, 1, D]."""
     hidden = nodes("Transpose", embedded, perm=[1, 0, 2])
     for layer in zip(*[iter(backbone.recurrent.parameters())] * 4, strict=True):
         gates = [part.detach().float().chunk(3) for part in layer]  # torch's order is r, z, n; ONNX' is z, r, n
@@ -68,7 +68,7 @@ def _gru(nodes: Nodes, backbone: GRU, embedded: ir.Value, column: ir.Value, ends
 
 
 def _sasrec(nodes: Nodes, backbone: SASRec, embedded: ir.Value, column: ir.Value, ends: ir.Value) -> ir.Value:
-    """Positions and blocks: [B, T, D] -> [B, 1, D]."""
+    """Add SASRec's positions and blocks to the graph: [B, T, D] -> [B, 1, D]."""
     hidden = nodes("Add", embedded, nodes("Gather", nodes.parameter(backbone.position), column))
     causal = nodes("LessOrEqual", column, nodes("Unsqueeze", column, nodes.whole(1)))  # [T, T]
     real = nodes("LessOrEqual", column, nodes("Unsqueeze", ends, nodes.whole(1, 2)))  # [B, 1, 1, T]
@@ -80,7 +80,7 @@ def _sasrec(nodes: Nodes, backbone: SASRec, embedded: ir.Value, column: ir.Value
 
 
 def _block(nodes: Nodes, block: Block, hidden: ir.Value, seen: ir.Value, ends: ir.Value | None) -> ir.Value:
-    """h + attention(norm(h)), then h + mlp(norm(h)): [B, T, D], or [B, 1, D] where only the `ends` are asked for."""
+    """h + attention(norm(h)), then h + mlp(norm(h)): [B, T, D], or [B, 1, D] if only the tokens at `ends` matter."""
     normed = _norm(nodes, hidden, block.norm_attention)
     asked = normed
     if ends is not None:
@@ -116,12 +116,12 @@ def _norm(nodes: Nodes, value: ir.Value, norm: nn.LayerNorm) -> ir.Value:
 
 
 def _heads(nodes: Nodes, value: ir.Value, heads: int, width: int) -> ir.Value:
-    """[B, T, D] -> [B, heads, T, d]."""
+    """Split the width into attention heads: [B, T, D] -> [B, heads, T, d]."""
     return nodes("Transpose", nodes("Reshape", value, nodes.whole(0, 0, heads, width // heads)), perm=[0, 2, 1, 3])
 
 
 def _at(nodes: Nodes, value: ir.Value, ends: ir.Value) -> ir.Value:
-    """The states [B, 1, D] of these tokens [B, 1]."""
+    """Gather the states [B, 1, D] of the tokens `ends` [B, 1]."""
     return nodes("Unsqueeze", nodes("GatherND", value, ends, batch_dims=1), nodes.whole(1))
 
 
@@ -165,7 +165,7 @@ class _Encoder(nn.Module):
 
 
 def _traced(network: Network | Towers) -> tuple[Nodes, ir.Value]:
-    """The same by `torch.onnx`."""
+    """Trace any other network by `torch.onnx`: the graph and the hidden state in it."""
     columns = min(3, network.length)
     items = torch.zeros((2, columns), dtype=torch.long)
     free = torch.export.Dim.DYNAMIC
@@ -185,7 +185,7 @@ def _traced(network: Network | Towers) -> tuple[Nodes, ir.Value]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Neither torch's warnings about its own inside, nor its talk of packages that this export does not need."""
+    """Context manager: silence torch's warnings about its internals and about packages that no export needs."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     with warnings.catch_warnings():

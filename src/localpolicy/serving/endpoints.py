@@ -1,11 +1,11 @@
-"""Endpoints that take one body of JSON and answer with one model; what cannot be answered is told as JSON too.
+"""Endpoints that take one JSON body and answer with one model; errors are JSON bodies too.
 
 To add an endpoint, write its body and its answer in `schema`, with `fail_fast=True` and a `max_length` on every list,
 and register a function in `app`:
 
     @post("/v1/rerank", Rerank, names=FEW + 3 * most, commas=FEW + 3 * most)
     async def rerank(asked: Rerank) -> Reranked:
-        \"\"\"What the OpenAPI document says of it.\"\"\"
+        \"\"\"Description of the endpoint in the OpenAPI document.\"\"\"
         return await service.rerank(asked)
 
 `names` is how many `"name":` a body may hold and `commas` how many commas, those of its lists included: what has more
@@ -28,7 +28,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 
 from localpolicy.errors import DataError, LocalPolicyError, bounded
-from localpolicy.serving.log import LogError, Unknown
+from localpolicy.serving.log import LogError, UnknownRequest
 from localpolicy.serving.schema import Problem
 from localpolicy.serving.tracing import span
 
@@ -63,7 +63,7 @@ UNKNOWN: dict[int | str, dict[str, Any]] = {404: {"model": Problem, "description
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What is asked, how many names of fields and how many commas that may hold, and what answers it."""
+    """Model of a request's body, limits on its field names and commas, and the function that answers."""
 
     asked: type[BaseModel]
     names: int
@@ -71,7 +71,7 @@ class Endpoint:
     answer: Callable[[Any], Awaitable[BaseModel]]
 
     def read(self, body: bytes) -> BaseModel:
-        """What is asked; raises where the body holds too much, and then where something of it is wrong."""
+        """Parse a body; raise if it holds too many elements, or does not fit the model."""
         if more_than(self.names, ":", body) or more_than(self.commas, ",", body):
             most = f"at most {self.names:,} names of fields and {self.commas:,} commas"
             raise DataError(f"too many elements: a body here holds {most}.")
@@ -89,7 +89,7 @@ class Endpoints:
         self, path: str, asked: type[BaseModel], *, names: int = FEW, commas: int = FEW,
         refuses: Mapping[int | str, Any] = PROBLEMS,
     ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
-        """A decorator of a function whose one parameter, `asked`, is such a body."""
+        """Return a decorator that registers a function of one parameter, `asked`: the parsed body."""
 
         def register(answer: Callable[..., Any]) -> Callable[..., Any]:
             self.table[path] = Endpoint(asked, names, commas, answer)
@@ -114,7 +114,7 @@ class Posts:
         self.reader = ThreadPoolExecutor(1, thread_name_prefix="bodies")
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer, or hand on what is no body for one of the endpoints."""
+        """Answer a request to one of the endpoints; pass all others on to the application."""
         known = self.table.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if known is None:
             await self.app(scope, receive, send)
@@ -144,7 +144,7 @@ class Posts:
 
 
 def more_than(most: int, mark: str, body: bytes) -> bool:
-    """Whether more of these marks are in a JSON text, those within its texts left out; none is looked at after that."""
+    """Whether a JSON body has more than `most` of these marks outside its strings; the search stops there."""
     if body.count(mark.encode()) <= most:
         return False
     count = at = 0
@@ -154,31 +154,31 @@ def more_than(most: int, mark: str, body: bytes) -> bool:
 
 
 def problem(status: int, error: str, field: str | None = None, **headers: str) -> JSONResponse:
-    """An error as a body that says what is wrong."""
+    """Return a response whose JSON body explains the error."""
     return JSONResponse({"error": error, "field": field}, status, headers=headers or None)
 
 
 def refusal(error: LocalPolicyError) -> JSONResponse:
-    """One of our errors as an answer."""
+    """Return the response for one of our errors: 503, 404 or 422."""
     if isinstance(error, LogError):
         LOG.error("%s", error)
         return problem(503, "the log cannot be written, so nothing is answered.", None, **{"retry-after": "1"})
-    return problem(404 if isinstance(error, Unknown) else 422, bounded(str(error)))
+    return problem(404 if isinstance(error, UnknownRequest) else 422, bounded(str(error)))
 
 
 def invalid(errors: Sequence[Any]) -> JSONResponse:
-    """What is wrong with a body. What came is not repeated: it may be large, or hold what JSON cannot."""
+    """Return the response for an invalid body. The body is not quoted: it may be large, or hold what JSON cannot."""
     if any(each["type"] == "json_invalid" for each in errors):
         return problem(400, "the body is not JSON.")
-    said = _said(errors)
-    more = f" (and {len(said) - SHOWN_PROBLEMS} more)" if len(said) > SHOWN_PROBLEMS else ""
-    shown = [f"{field}: {message}" for field, message in list(said.items())[:SHOWN_PROBLEMS]]
-    return problem(422, "; ".join(shown) + more, next(iter(said), None))
+    messages = _messages(errors)
+    more = f" (and {len(messages) - SHOWN_PROBLEMS} more)" if len(messages) > SHOWN_PROBLEMS else ""
+    shown = [f"{field}: {message}" for field, message in list(messages.items())[:SHOWN_PROBLEMS]]
+    return problem(422, "; ".join(shown) + more, next(iter(messages), None))
 
 
-def _said(errors: Sequence[Any]) -> dict[str, str]:
-    """One message per field. A value that may be several things fails once for each of them: that is one problem."""
-    said: dict[str, str] = {}
+def _messages(errors: Sequence[Any]) -> dict[str, str]:
+    """Return one message per field. A value of a union fails once for each of its types: that is one problem."""
+    messages: dict[str, str] = {}
     for error in errors:
         path = error["loc"]
         inside = next((number for number, part in enumerate(path) if isinstance(part, int)), None)
@@ -187,5 +187,5 @@ def _said(errors: Sequence[Any]) -> dict[str, str]:
         named = path[: inside + 1 + of_cell] if several and inside is not None else path
         field = ".".join(str(part)[:LONGEST_NAME] for part in named) or "body"
         expected = A_CELL if of_cell else EXPECTED.get(str(path[0]), "another value")
-        said.setdefault(field, f"expected {expected}" if several else error["msg"])
-    return said
+        messages.setdefault(field, f"expected {expected}" if several else error["msg"])
+    return messages

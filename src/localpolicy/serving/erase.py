@@ -1,8 +1,8 @@
-"""`erase`: one person out of the log, its files and the data sets prepared from them.
+"""`erase`: removal of one person from the log, its files and the data sets prepared from them.
 
-What is erased changes digests. The erasure is therefore recorded, without the person, beside what it changed: old and
+An erasure changes digests. It is therefore recorded, without the person, next to the files it changed: old and
 new digest of each file; a reader that knows the old one can see why it is gone. The bytes go too: what is deleted from
-a database stays in its files until they are written anew.
+a database stays in its files until they are rewritten.
 
 A call that was cut short is finished by calling again. Only the files name the lists behind answers that came late, so
 the log is rid of these before the files are; and what a file becomes is recorded before it does.
@@ -37,7 +37,7 @@ from localpolicy.serving.records import new_id, now
 LOG = logging.getLogger(__name__)
 HOLD_PERSONS = ("feedback", "shown", "shadow", "evidence_answers", "evidence", "requests")  # tables, by list
 ROTATED_LISTS = "SELECT COUNT(*) FROM feedback WHERE request NOT IN (SELECT id FROM requests)"
-RECORD = "erasures.json"  # beside Parquet files and in data sets: what was erased from them, without whom
+RECORD = "erasures.json"  # next to Parquet files and in data sets: their erasures, without the persons
 
 
 def erase(
@@ -47,16 +47,16 @@ def erase(
     files: Iterable[Path | str] = (),
     data: Iterable[Path | str] = (),
 ) -> dict[str, Any]:
-    """Remove all rows of a person; what was removed where. A log that is rotated at the same time is refused."""
+    """Remove all rows of a person; return what was removed where. Raise if the log is being rotated."""
     moment = now()
     record: dict[str, Any] = {"id": new_id(moment), "time": moment, "log": {}, "files": {}, "data": {}}
     paths, folders = _parquet(files), _data_sets(data)
-    database = None if log is None else Database(log)  # a wrong name is told before anything is changed
+    database = None if log is None else Database(log)  # raises on a wrong name before anything is changed
     try:
         with nullcontext() if database is None else database.only_mover():
             requests = {request for path in paths for request in _requests_of(path, person)}
             if database is not None:
-                with database.told():
+                with database.explain_errors():
                     if not paths and (late := database.rows(ROTATED_LISTS)[0][0]):
                         LOG.warning(f"{late:,} late answers in the log are to lists that were rotated, which alone say "
                                     "whose they are: name them with --files as well")  # fmt: skip
@@ -71,7 +71,7 @@ def erase(
                 if changed:
                     record["data"][str(folder)] = changed
             if database is not None:
-                with database.told():
+                with database.explain_errors():
                     _record_files(database, paths, record)
                     database.forget(HOLD_PERSONS)
     finally:
@@ -96,7 +96,7 @@ def _parquet(files: Iterable[Path | str]) -> list[Path]:
 
 
 def _data_sets(data: Iterable[Path | str]) -> list[Path]:
-    """Data sets, and those in folders of them."""
+    """Return the folders of these data sets, and of those inside folders of data sets."""
     found: list[Path] = []
     for folder in map(Path, data):
         inside = [] if (folder / "manifest.json").exists() else sorted(folder.glob("*/manifest.json"))
@@ -105,7 +105,7 @@ def _data_sets(data: Iterable[Path | str]) -> list[Path]:
 
 
 def _owner(path: Path) -> str:
-    """The column of a rotated file that names a row's person; an error where it is another file."""
+    """Return the column of a rotated file that names a row's person; raise DataError if it is another file."""
     try:
         columns = pq.read_schema(path).names
     except (pa.ArrowException, OSError) as error:
@@ -117,7 +117,7 @@ def _owner(path: Path) -> str:
 
 
 def _requests_of(path: Path, person: str) -> set[str]:
-    """The person's lists by a rotated file: answers that came too late name nothing but their list."""
+    """Return the ids of the person's lists in a rotated file: late answers name only their list."""
     columns, owner = pq.read_schema(path).names, _owner(path)
     request = "request" if "request" in columns else "id"
     table = pq.read_table(path, columns=[owner, request])
@@ -144,7 +144,7 @@ def _erase_log(database: Database, person: str, requests: set[str], record: dict
 
 
 def _record_files(database: Database, paths: Iterable[Path], record: dict[str, Any]) -> None:
-    """What became of the rotated files, by this call and by those that were cut short."""
+    """Record the new digests of rotated files, from this call and from interrupted ones."""
     with database.transaction(alone=True):
         for entry in _records(paths):
             database.execute("UPDATE rotations SET sha256 = ?, rows = ? WHERE file = ? AND sha256 = ?",
@@ -153,9 +153,9 @@ def _record_files(database: Database, paths: Iterable[Path], record: dict[str, A
 
 
 def _erase_file(path: Path, person: str, requests: set[str], about: dict[str, Any]) -> dict[str, Any] | None:
-    """Rewrite one Parquet file without the person's rows, and record it beside it.
+    """Rewrite one Parquet file without the person's rows, and record that next to it.
 
-    An answer that came late may name nothing but its list, one of `requests`.
+    A late answer may name only its list, one of `requests`.
     """
     table = pq.read_table(path)
     kept = table.filter(_others(table[_owner(path)], person))
@@ -172,12 +172,12 @@ def _erase_file(path: Path, person: str, requests: set[str], about: dict[str, An
 
 
 def _others(column: Any, person: str) -> Any:
-    """Which rows are not the person's."""
+    """Return a mask of the rows that are not the person's."""
     return pc.fill_null(pc.not_equal(column.cast("string"), person), True)
 
 
 def _digests(paths: Iterable[Path]) -> dict[str, str]:
-    """What became of files by all erasures recorded beside them: a call that was cut short is not forgotten."""
+    """Return {old digest: new digest} of all erasures recorded next to the files, by interrupted calls too."""
     return {entry["before"]: entry["after"] for entry in _records(paths)}
 
 
@@ -193,7 +193,7 @@ def _latest(digest: str, digests: Mapping[str, str]) -> str:
 def _erase_prepared(
     folder: Path, person: str, about: dict[str, Any], digests: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Write a data set anew without the person's sequences; its catalogue stays, so that runs still fit it."""
+    """Rewrite a data set without the person's sequences; its catalogue stays, so that runs still fit it."""
     data = Prepared(folder)
     manifest, keep = data.manifest, {}
     for name in SPLITS:
@@ -202,7 +202,7 @@ def _erase_prepared(
             ids = pc.replace_substring_regex(ids, r"#-?\d+$", "")  # sessions of a person are named id#time
         keep[name] = pc.not_equal(ids, person).to_numpy(zero_copy_only=False)
     others, in_log = None, False
-    if (folder / KEPT_LOG).exists():  # it holds more persons than the splits: those of whom every row was filtered out
+    if (folder / KEPT_LOG).exists():  # it also holds persons whose rows were all filtered out of the splits
         kept_log = pq.read_table(folder / KEPT_LOG)
         others = kept_log.filter(_others(kept_log["sequence_id"], person))
         in_log = len(others) < len(kept_log)
@@ -232,7 +232,7 @@ def _erase_prepared(
             rows = np.repeat(wanted, lengths)
             arrays = {key: np.asarray(array)[rows] for key, array in split.arrays.items()}
             if "filter" in arrays:
-                among = arrays["filter"]  # numbered anew, since only some of the filters are left
+                among = arrays["filter"]  # renumbered, since only some of the filters are left
                 arrays["filter"] = np.where(among < 0, among, np.searchsorted(numbers, among))
             store.splits[name].append(lengths[wanted], arrays)
             store.splits[name].append_ids(ids[name].filter(wanted))
@@ -245,7 +245,7 @@ def _erase_prepared(
 
 
 def _used_filters(data: Prepared, keep: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Numbers of the filters that the kept sequences refer to: a filter tells what its person had seen."""
+    """Return the numbers of the filters that the kept sequences use; a filter reveals what its person had seen."""
     used = [np.zeros(0, np.int32)]
     for name, split in data.splits.items():
         if "filter" in split.arrays:

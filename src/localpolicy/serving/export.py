@@ -1,6 +1,6 @@
-"""`export`: a run, or a simple baseline, as a folder that `Recommender` answers from.
+"""`export`: writes a run, or a simple baseline, as a folder that `Recommender` answers from.
 
-It is compared with PyTorch on real histories before it is called whole.
+The export is compared with PyTorch on real histories before it counts as complete.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from localpolicy.serving.recommender import MOST_SCORES, Recommender
 LOG = logging.getLogger(__name__)
 TOLERANCE = 1e-4  # largest difference of log-probabilities between PyTorch and the graph, in nats
 CHECKED = 64  # histories compared
-SAMPLES = 8  # of them written down, with their lists
+SAMPLES = 8  # histories stored in the export with their lists
 PLACES = 20
-BETA = 0.5  # at which the dial is compared
-MOST_JS = 1e-3  # nats that rounded rows may move a policy, on average over histories
+BETA = 0.5  # β of the comparison of the dial
+MOST_JS = 1e-3  # largest mean JS, in nats, between a policy and the same with rounded rows
 
 
 class Compared(NamedTuple):
-    """An export beside PyTorch."""
+    """Comparison of an export with PyTorch: differences, and the export's lists."""
 
     largest_difference: float  # of log-probabilities
     js: float  # mean over histories, in nats
@@ -49,7 +49,7 @@ class Compared(NamedTuple):
 
 
 def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force: bool = False) -> Recommender:
-    """Write the policy, and its dial where it has one, as ONNX graphs; refuse what differs from PyTorch.
+    """Write the policy, and its dial if it has one, as ONNX graphs; raise RunError if they differ from PyTorch.
 
     With `int8` items' rows are rounded to bytes (see `graph`). What is served is then another policy, with a version of
     its own: its propensities are as exact, and export.json says how far it is from the run. A simple baseline has no
@@ -99,7 +99,7 @@ def export(run: Run | Path | str, *, out: Path | str, int8: bool = False, force:
 
 
 def _write_graphs(policy: Policy, folder: Path, int8: bool) -> dict[str, Any]:
-    """The policy's graph, and the dial's where it has one; their names."""
+    """Write the policy's graph, and the dial's if it has one; return their names."""
     graphs = ["policy", *(["dial"] if policy.critic and policy.origin.estimates_logging else [])]
     for name in graphs:
         LOG.info("writing %s.onnx", name)
@@ -108,7 +108,7 @@ def _write_graphs(policy: Policy, folder: Path, int8: bool) -> dict[str, Any]:
 
 
 def _write_baseline(policy: Baseline, folder: Path) -> dict[str, Any]:
-    """The baseline's arrays, and its settings in the words of `SimpleScorer`."""
+    """Write the baseline's arrays; return its settings as `BaselineScorer` reads them."""
     arrays: dict[str, Any] = {"share": policy.share.numpy()}
     settings: dict[str, Any] = {"codes": [], "depth": 0, "decay": 1.0, "background": 1.0}
     if isinstance(policy, LastItem):
@@ -132,7 +132,7 @@ def _dump(path: Path, content: list[Any]) -> None:
 def _compare(
     policy: Policy | Baseline, made: Recommender, histories: list[list[Any]], events: list[list[str]]
 ) -> Compared:
-    """Raise where PyTorch would give other lists; with rounded rows, where they are another policy's altogether."""
+    """Compare an export with PyTorch; raise RunError if lists differ or rounded rows move the policy too far."""
     largest = js = 0.0
     for beta in (BETA, None) if made.has_dial else (None,):
         theirs = _log_probabilities(policy, histories, events, beta).double()
@@ -160,7 +160,7 @@ def _compare(
 def _log_probabilities(
     policy: Policy | Baseline, histories: list[list[Any]], events: list[list[str]], beta: float | None
 ) -> torch.Tensor:
-    """log π(·|x) by PyTorch [B, V]."""
+    """log π(·|x) [B, V], computed by PyTorch."""
     if isinstance(policy, Policy):
         return policy.dialled(beta).log_probabilities(histories, events)
     batch = batch_from(histories, events, index=index_of(policy.items), names=policy.origin.events)
@@ -168,7 +168,7 @@ def _log_probabilities(
 
 
 def _histories(source: Run, policy: Policy | Baseline) -> tuple[list[list[Any]], list[list[str]]]:
-    """Real histories where the run's data set is at hand; else some of the catalogue's items. One is empty."""
+    """Return real histories if the run's data set is available, else random ones. One is empty."""
     histories: list[list[Any]] = [[]]
     events: list[list[str]] = [[]]
     ids, names = policy.items["item_id"].to_pylist(), policy.origin.events
@@ -185,7 +185,7 @@ def _histories(source: Run, policy: Policy | Baseline) -> tuple[list[list[Any]],
 
 
 def _made_up(policy: Policy | Baseline, count: int) -> tuple[list[list[Any]], list[list[str]]]:
-    """Histories of the catalogue's items, drawn at random. The first is empty."""
+    """Return histories of random items of the catalogue. The first is empty."""
     histories: list[list[Any]] = [[]]
     events: list[list[str]] = [[]]
     ids, names, rng = policy.items["item_id"].to_pylist(), policy.origin.events, np.random.default_rng(0)
@@ -197,7 +197,7 @@ def _made_up(policy: Policy | Baseline, count: int) -> tuple[list[list[Any]], li
 
 
 def _data(source: Run, policy: Policy | Baseline) -> Prepared | None:
-    """The data the run was trained on, where they still lie there."""
+    """Return the run's training data if they are still available, else None."""
     for folder in source.data_folders:
         try:
             data = Prepared(folder)

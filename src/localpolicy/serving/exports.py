@@ -1,4 +1,4 @@
-"""What an export says of itself: `export.json`, sealed, typed and checked against its other files.
+"""Description of an export: `export.json`, sealed, typed and checked against its other files.
 
 A propensity is only as true as the files it is computed from. Each of them has its digest in export.json, which has a
 seal: the digest of itself. Both tell what was damaged or edited by hand; they are no signature. Whatever is wrong with
@@ -66,7 +66,7 @@ class Description(_Part):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Raise where two parts contradict each other, or a file that decides a list has no digest."""
+        """Raise ValueError if two parts contradict each other, or a file that decides a list has no digest."""
         read = {ITEMS, COUNTS, *(f"{name}.onnx" for name in self.graphs), *([ARRAYS] if self.baseline else [])}
         wrong = {
             "two events have one name": len(set(self.events)) < len(self.events),
@@ -90,7 +90,7 @@ def write_description(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read_export(folder: Path, *, verify: bool = True) -> Description:
-    """What export.json says; unless told otherwise, the digest of every file is compared."""
+    """Read export.json and, with `verify`, compare the digest of every file; raise ExportError on any fault."""
     path = folder / ABOUT
     if not path.exists():
         raise ExportError(f"{folder} is not an export (no {ABOUT}); 'lpi export RUN --out {folder}' makes one.")
@@ -117,7 +117,7 @@ def read_export(folder: Path, *, verify: bool = True) -> Description:
 
 
 def read_items(folder: Path, about: Description) -> list[Any]:
-    """The catalogue's ids: whole numbers, or texts, each once."""
+    """Read the catalogue's ids: whole numbers, or texts, each once."""
     ids = _listed(folder / ITEMS, (int, str))
     if about.items not in (None, len(ids)):
         raise ExportError(f"{folder / ITEMS} has {len(ids):,} items, and {ABOUT} says {about.items:,}. Export again.")
@@ -130,7 +130,7 @@ def read_items(folder: Path, about: Description) -> list[Any]:
 
 
 def read_names(folder: Path, about: Description, items: int) -> list[str] | None:
-    """What the items are called, where the export says so."""
+    """Read the items' names; None if the export has none."""
     if NAMES not in about.files:
         return None
     names = _listed(folder / NAMES, (str,))
@@ -140,7 +140,7 @@ def read_names(folder: Path, about: Description, items: int) -> list[str] | None
 
 
 def read_counts(folder: Path, items: int) -> np.ndarray:
-    """How often each item was chosen [V]."""
+    """Read how often each item was chosen in the log [V]."""
     counts = np.array(_listed(folder / COUNTS, (int, float)), np.float64)
     if counts.shape != (items,) or not np.isfinite(counts).all() or (counts < 0).any():
         raise ExportError(f"{folder / COUNTS} does not hold one count, of 0 or more, for each item. Export again.")
@@ -148,7 +148,7 @@ def read_counts(folder: Path, items: int) -> np.ndarray:
 
 
 def _listed(path: Path, kinds: Sequence[type]) -> list[Any]:
-    """A file's list, whose elements are all of one of these kinds."""
+    """Read a JSON list whose elements are all of one of these types; raise ExportError otherwise."""
     content = read_json(path)
     if not isinstance(content, list) or not content or set(map(type, content)) not in [{kind} for kind in kinds]:
         expected = " or ".join(kind.__name__ for kind in kinds)
@@ -158,7 +158,7 @@ def _listed(path: Path, kinds: Sequence[type]) -> list[Any]:
 
 @contextmanager
 def readable(folder: Path) -> Iterator[None]:
-    """Whatever a reader of an export meets in the block is one kind of error. Ours keep their words."""
+    """Context manager: turn any error of reading an export into ExportError. Our own errors keep their messages."""
     try:
         yield
     except DataError as error:
@@ -170,7 +170,7 @@ def readable(folder: Path) -> Iterator[None]:
 
 
 def unreadable(folder: Path, error: Exception) -> ExportError:
-    """What a part of the export, or the library that reads it, raised."""
+    """Return an ExportError for an error of the export's graph, or of the library that reads it."""
     what = f"{type(error).__name__}: {error}"[:200]
     return ExportError(f"{folder} is no export that this version reads ({what}): it was altered, or made by another "
                        "version. Export the run again.")  # fmt: skip

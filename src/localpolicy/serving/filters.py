@@ -1,6 +1,6 @@
-"""What may be shown: decided before the draw, so that propensities stay exact under any filter.
+"""Item filters of a request: applied before the draw, so that propensities stay exact under any filter.
 
-A filter is logged by its digest, and its content once per digest, so that an audit can draw the same border again.
+A filter is logged by its digest, and its content once per digest, so that an audit can apply it again.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ import numpy as np
 
 Id = int | str
 dumps: Callable[[Any], str] = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
-RERANK = "rerank"  # in the content of a list of `/v1/rerank`: what its law was made of
+RERANK = "rerank"  # key, in a filter's content, of what determined a list of `/v1/rerank`
 
 
 @dataclass(frozen=True)
 class Filter:
-    """Items that may not be shown, items that alone may be shown, and whether seen ones or the last of them may."""
+    """Excluded items, the only candidates, and whether items of the history, or its last ones, are excluded."""
 
     exclude: tuple[Id, ...] = ()
     candidates: tuple[Id, ...] | None = None
-    seen: bool = False  # also leave out what the history holds
-    last: int = 0  # or only the last so many of it: what is looked at now, in a log where people come back to items
+    seen: bool = False  # also exclude the items of the history
+    last: int = 0  # or only its last items, by number: the one viewed now, in a log whose users come back to items
 
     def content(self) -> dict[str, Any]:
-        """For the log; equal filters give equal content."""
+        """Return the content as logged; equal filters give equal content."""
         whole = {"exclude": _sorted(self.exclude), "seen": self.seen}
         whole |= {} if self.candidates is None else {"candidates": _sorted(self.candidates)}
         return whole | ({"last": self.last} if self.last else {})
 
     def resolved(self, history: Sequence[Id]) -> Filter:
-        """The same filter for one history, in as few words: either items that may not be shown, or those that may."""
+        """Return the shortest equivalent filter for one history: either excluded items, or candidates."""
         gone = set(self._gone(history))
         if self.candidates is None:
             return Filter(tuple(gone))
@@ -43,32 +43,32 @@ class Filter:
 
     @classmethod
     def of(cls, content: Mapping[str, Any]) -> Filter:
-        """Back from the log."""
+        """Build the filter from its logged content."""
         candidates = content.get("candidates")
         candidates = None if candidates is None else tuple(candidates)
         return cls(tuple(content["exclude"]), candidates, content["seen"], content.get("last", 0))
 
     @cached_property
     def text(self) -> str:
-        """The content as JSON."""
+        """Content of the filter as JSON."""
         return dumps(self.content())
 
     @cached_property
     def digest(self) -> str:
-        """16 hex digits; empty where nothing is filtered. Of 20,000 ids it takes 10 ms."""
+        """Digest of the content, 16 hex digits; empty if nothing is filtered. Of 20,000 ids it takes 10 ms."""
         return "" if self == Filter() else hashlib.sha256(self.text.encode()).hexdigest()[:16]
 
     def forbidden(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray:
-        """Indices that are excluded, sorted; items the catalogue lacks cannot be shown anyway."""
+        """Return the sorted indices of excluded items; items that the catalogue lacks cannot be shown anyway."""
         gone = self._gone(history)
         return np.unique(np.array([index[item] for item in gone if item in index], np.int64))
 
     def _gone(self, history: Sequence[Hashable]) -> list[Any]:
-        """What may not be shown after a history."""
+        """Return the ids of the items excluded after a history."""
         return [*self.exclude, *(history if self.seen else history[max(len(history) - self.last, 0) :])]
 
     def allowed(self, history: Sequence[Hashable], index: Mapping[Hashable, int]) -> np.ndarray | None:
-        """Indices that alone may be shown, sorted; None where there are no candidates, so that all may."""
+        """Return the sorted indices of the only items that may be shown; None without candidates: then all may."""
         if self.candidates is None:
             return None
         mine = np.unique(np.array([index[item] for item in self.candidates if item in index], np.int64))
@@ -76,5 +76,5 @@ class Filter:
 
 
 def _sorted(ids: Sequence[Id]) -> list[Id]:
-    """Without doubles, numbers before texts."""
+    """Return the unique ids, sorted, numbers before texts."""
     return sorted(set(ids), key=lambda item: (isinstance(item, str), item))

@@ -23,7 +23,7 @@ from localpolicy.model.towers import Towers
 from localpolicy.serving.encoder import encode
 from localpolicy.serving.nodes import IR_VERSION, Nodes
 
-LARGE = 1 << 30  # bytes of weights from which they lie in a file of their own: one message holds 2 GiB at most
+LARGE = 1 << 30  # bytes of weights above which they are stored in a file of their own: one message holds 2 GiB at most
 WIDEST_BLOCK = 256  # numbers that share a scale at most, in onnxruntime's product
 
 
@@ -39,9 +39,9 @@ def write_graph(policy: Policy, path: Path, *, dial: bool = False, int8: bool = 
         base, values = network.parts()
         cap, scale = network.cap, network.slope / (1.0 if dial else network.beta)
         own = base.weight.shape[1]
-        hidden, beside = nodes.split(hidden, own, network.parts()[1].weight.shape[1])
+        hidden, remaining = nodes.split(hidden, own, network.parts()[1].weight.shape[1])
     else:
-        beside = hidden
+        remaining = hidden
         if dial:
             assert policy.origin.estimates_logging is not None and policy.critic is not None
             base, values = network.head(policy.origin.estimates_logging), network.head(policy.critic)
@@ -49,7 +49,7 @@ def write_graph(policy: Policy, path: Path, *, dial: bool = False, int8: bool = 
             base = network.head("policy")
     logits = _linear(nodes, hidden, base, int8=int8)
     if values is not None:
-        tilt = _linear(nodes, beside, values, int8=int8)
+        tilt = _linear(nodes, remaining, values, int8=int8)
         if isinstance(network, Towers) and network.ends:  # Â = log π_end - log μ̂
             tilt = nodes("Sub", tilt, logits)
         if cap is not None:  # Â = Q - Σ_a μ̂ Q; without a cap, what all items share cancels
@@ -67,7 +67,7 @@ def write_graph(policy: Policy, path: Path, *, dial: bool = False, int8: bool = 
 
 
 def _linear(nodes: Nodes, hidden: ir.Value, head: AnyHead, *, int8: bool) -> ir.Value:
-    """hidden · weight + bias: [B, V]."""
+    """hidden · weight + bias [B, V], as a node of the graph."""
     head = head.detach()
     items, width = head.weight.shape
     bias = nodes.constant(np.zeros(items, np.float32)) if head.bias is None else nodes.parameter(head.bias)

@@ -1,4 +1,4 @@
-"""From logged lists, reports and answers to events: one row per shown item, with the reward that came back in time."""
+"""Join of logged lists, reports and answers into events: one row per shown item, with its reward."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from localpolicy.serving.log import SEEN
 from localpolicy.serving.records import time_of
 from localpolicy.settings import Settings
 
-MOST_CAUSES = 5  # why answers were set aside, in a message
+MOST_CAUSES = 5  # reasons for answers set aside that a message lists
 COLUMNS = (
     "sequence_id", "item_id", "event", "timestamp", "reward", "propensity", "policy", "request", "place", "filter",
     "filter_content", "beta", "mode", "floor", "share", "arm", "stage", "context_id", "past_event",
@@ -44,11 +44,11 @@ USED, LATE, UNSEEN, SET_ASIDE, WITHDRAWN, UNKNOWN = FATES = (
 MOST_PLACES = 32_000  # rows of one history that a place's number can count
 Row = tuple[Any, ...]
 Counted = dict[Any, list[tuple[str, float]]]  # events and rewards by item
-Past = list[tuple[Any, str]]  # items, and what came of them
+Past = list[tuple[Any, str]]  # items, and the events on them
 
 
 class JoinConfig(Settings):
-    """How answers become rewards."""
+    """Settings of the join: how answers become rewards, and until when they count."""
 
     window: float = Field(
         3600.0, gt=0, description="seconds after a list within which an answer counts, by the server's clock"
@@ -63,12 +63,12 @@ class JoinConfig(Settings):
 
     @property
     def window_ms(self) -> int:
-        """In milliseconds."""
+        """`window` in milliseconds."""
         return round(self.window * 1000)
 
 
-class Worth:
-    """What answers are worth: what they state, else what the reward map says of their event.
+class ResponseReward:
+    """Reward of an answer: the stated one, else the reward map's for its event.
 
     Answers without a known reward are set aside and counted, so one client's odd event stops no rotation.
     """
@@ -77,10 +77,10 @@ class Worth:
         self._map = RewardMap.parse(config.rewards)
         self._least, self._most = config.smallest_reward, config.largest_reward
         self._known: dict[str, float | None] = {}
-        self.set_aside: Counter[str] = Counter()  # by why
+        self.set_aside: Counter[str] = Counter()  # by reason
 
     def of(self, event: str, stated: float | None) -> float | None:
-        """The reward of an answer; None where it is set aside."""
+        """Return the reward of an answer; None if the answer is set aside."""
         if stated is not None:
             low = self._least is not None and stated < self._least
             if low or (self._most is not None and stated > self._most):
@@ -96,8 +96,8 @@ class Worth:
             self.set_aside[f"event {event!r} (not in the reward map)"] += 1
         return self._known[event]
 
-    def said(self) -> str:
-        """How many were set aside, and why."""
+    def text(self) -> str:
+        """Return a sentence with the number of answers set aside and the reasons."""
         causes = self.set_aside.most_common(MOST_CAUSES)
         more = f" and {len(self.set_aside) - MOST_CAUSES} more" if len(self.set_aside) > MOST_CAUSES else ""
         listed = ", ".join(f"{count:,} × {why}" for why, count in causes)
@@ -117,16 +117,16 @@ class Answer(NamedTuple):
 
 @dataclass
 class Joined:
-    """Events of the lists and answers that a rotation has claimed, and what became of each answer.
+    """Events of the lists and answers that a rotation has claimed, and the outcome of each answer.
 
-    An answer is **used** where it arrived within the window of a list that was seen, by the server's clock. `grace`
+    An answer is **used** if it arrived within the window of a list that was seen, by the server's clock. `grace`
     milliseconds later it may arrive if it happened within the window, as the client says; with `late` it always counts.
-    Else it is **late** (of a list that has left the log before, too), **unseen** (of a place or a list that nobody
+    Else it is **late** (also if its list has left the log before), **unseen** (of a place or a list that nobody
     saw), **set aside** (no known reward), or its list is **withdrawn**, or **unknown**.
     """
 
     database: Database
-    worth: Worth
+    response_reward: ResponseReward
     config: JoinConfig
     rotation: int
     grace: int = 0
@@ -134,9 +134,9 @@ class Joined:
     fates: dict[str, str] = field(default_factory=dict)  # of answers by id, once `events` has ended; others are used
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Rows, each list after the very history it was sent.
+        """Yield the rows of events, each list after the history that was sent with its request.
 
-        Where that history is what a person's rows hold already, and perhaps more, only what is more becomes rows before
+        If that history is what a person's rows hold already, and perhaps more, only what is more becomes rows before
         the list: `context`, which no policy chose. Else all of it does, under a `context_id` of its own: a client may
         send what was bought elsewhere, only what was clicked, or only the latest. A file needs no other file: in each
         of them a person's first list brings its whole history.
@@ -151,7 +151,7 @@ class Joined:
             if seen is None:
                 self.fates |= {answer.id: UNSEEN for answer in mine}
                 continue  # built is not seen
-            items, policy = json.loads(items), law(policy, beta, floor)
+            items, policy = json.loads(items), sampling_id(policy, beta, floor)
             items = items if places is None else items[:places]
             counted = self._counted(mine, items, seen)
             sequence, past = (
@@ -180,7 +180,7 @@ class Joined:
     def _counted(
         self, answers: Sequence[Answer], items: Sequence[Any], seen: int
     ) -> dict[Any, list[tuple[str, float]]]:
-        """Events and rewards of a list's answers by item, those that count; what becomes of the others is noted."""
+        """Return events and rewards of the answers that count, by item; record the fates of the others."""
         counted: dict[Any, list[tuple[str, float]]] = {}
         ends = seen + self.config.window_ms
         for answer in answers:
@@ -189,14 +189,14 @@ class Joined:
                 self.fates[answer.id] = UNSEEN
             elif not (soon or self.late):
                 self.fates[answer.id] = LATE
-            elif (reward := self.worth.of(answer.event, answer.stated)) is None:
+            elif (reward := self.response_reward.of(answer.event, answer.stated)) is None:
                 self.fates[answer.id] = SET_ASIDE
             else:
                 counted.setdefault(answer.item, []).append((answer.event, reward))
         return counted
 
     def _strangers(self) -> None:
-        """Note what becomes of answers to lists that are not in the log."""
+        """Record the fates of answers to lists that are not in the log."""
         (upto,) = self.database.rows(EARLIER, (self.rotation,))[0]
         for id, request, withdrawn in self.database.stream(STRANGERS, (self.rotation,)):
             made = time_of(request)
@@ -218,19 +218,19 @@ def with_answers(lists: Iterable[Row], answers: Iterator[Row]) -> Iterator[tuple
         yield row, mine
 
 
-def law(policy: str, beta: float | None, floor: float) -> str:
-    """The name of what drew a list: equal names, equal probabilities in equal contexts."""
+def sampling_id(policy: str, beta: float | None, floor: float) -> str:
+    """Return the identifier of the serving distribution: policy, β and exploration floor."""
     return policy + ("" if beta is None else f" at beta {beta:g}") + (f" with floor {floor:g}" if floor else "")
 
 
 def _filter(content: str, history: Sequence[tuple[Any, str]]) -> tuple[str, str]:
-    """Name and content of a list's filter for its own history: what it really left out. Once in a list is enough."""
+    """Return name and content of a list's filter resolved for its history: the items it really excluded, each once."""
     resolved = Filter.of(json.loads(content)).resolved([item for item, _ in history])
     return resolved.digest, dumps(resolved.content()) if resolved.digest else ""
 
 
 def aggregate(answers: Iterable[tuple[str, float]], config: JoinConfig) -> tuple[str, float]:
-    """The event and the reward of one shown item, from its answers in order of time."""
+    """Return the event and the reward of one shown item, from its answers in order of time."""
     rewarded: Sequence[tuple[str, float]] = list(answers)
     if not rewarded:
         return NO_ANSWER, config.default

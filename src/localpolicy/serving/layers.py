@@ -1,4 +1,4 @@
-"""A layer on somebody's ranker as what a service answers with, and how a new one takes its place."""
+"""The layer on a ranker that a service answers from, and its replacement by a new one."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ LOG = logging.getLogger(__name__)
 
 
 class Layers:
-    """The layer that answers. A new one in its folder is loaded beside it; a damaged one is refused, and told."""
+    """The layer in service. A new one in its folder replaces it; a damaged one is rejected, and the reason logged."""
 
     def __init__(self, config: ServeConfig) -> None:
         self.folder, self.shadow = config.export, config.shadow
         self.rules = Rules() if config.rules is None else Rules.parse(read_yaml(config.rules) or {})
         self.refused: str | None = None
-        self.damaged = False  # what was loaded is whole, and its files are not any more
+        self.damaged = False  # the loaded layer is intact, but its files have changed
         self._stamp = self._written()
         self.loaded = self._load()
 
     @property
     def current(self) -> Layers:
-        """Itself: there is one slot."""
+        """This object: a layer has no candidate."""
         return self
 
     def refresh(self) -> None:
-        """Load what is new."""
+        """Load the layer if its files changed."""
         stamp = self._written()
         if stamp is None or stamp == self._stamp:  # a folder that is being replaced is absent for a moment
             return
         self._stamp = stamp
         try:
             made = self._load()
-        except Exception as error:  # whatever is wrong with it, the old one goes on
+        except Exception as error:  # whatever is wrong with the new layer, the old one stays in service
             self.refused, self.damaged = str(error), False
-            LOG.warning("refused a new layer, %s goes on: %s", self.loaded.version, error)
+            LOG.warning("rejected the new layer, still serving %s: %s", self.loaded.version, error)
             return
         if made.version != self.loaded.version:
             LOG.warning("swapped %s for %s", self.loaded.version, made.version)
         self.loaded, self.refused, self.damaged = made, None, False
 
     def recheck(self) -> None:
-        """Compare the digests of the files again: damage on the disk is told before a restart finds it."""
+        """Compare the files' digests again, so that damage on the disk is reported before a restart meets it."""
         stamp = self._written()
         if stamp != self._stamp or (self.refused is not None and not self.damaged):
-            return  # another layer was put there, which `refresh` looks at
+            return  # another layer is in the folder now: `refresh` loads it
         try:
             self._load()
         except Exception as error:
             if stamp == self._written():
-                self.damaged, self.refused = True, f"{error} What was loaded from it goes on until a restart."
+                self.damaged, self.refused = True, f"{error} The loaded layer stays in service until a restart."
                 LOG.error("%s", self.refused)
         else:
             if self.damaged:

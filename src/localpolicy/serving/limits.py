@@ -1,4 +1,4 @@
-"""What a client may not do to the service: send too much, too slowly, too often, without its token, or from elsewhere.
+"""Limits on clients: size, time and number of their requests, the token, and the origin they come from.
 
 Nothing of a request is read or counted before its token was. Open pages take no body, so none is waited for. A web page
 of somebody else's may make a browser ask on its behalf: its origin gives it away, and so does a name (Host) that an
@@ -23,7 +23,7 @@ UNCOUNTED = ("/healthz", "/readyz", "/metrics")  # answered even when the queue 
 
 
 async def refuse(send: Any, status: int, error: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> None:
-    """Answer with a problem, before the application sees the request. The connection ends: its body is not read."""
+    """Send an error before the application sees the request, and close the connection: the body is not read."""
     body = json.dumps({"error": error, "field": None}).encode()
     own = (
         (b"content-type", b"application/json"),
@@ -35,7 +35,7 @@ async def refuse(send: Any, status: int, error: str, headers: tuple[tuple[bytes,
 
 
 def first(message: Any, receive: Any) -> Any:
-    """A way to receive a message that came already, and then the others."""
+    """Return a `receive` that replays a message already received, and then receives the others."""
     waiting = [message]
 
     async def replay() -> Any:
@@ -45,7 +45,7 @@ def first(message: Any, receive: Any) -> Any:
 
 
 class Limits:
-    """ASGI middleware: host, origin, token, size, time and queue, in this order."""
+    """ASGI middleware that checks host, origin, token, size, time and queue, in this order."""
 
     def __init__(
         self, app: Any, *, token: str | None, queue: int, largest_body: int, body_seconds: float,
@@ -60,7 +60,7 @@ class Limits:
         self.working_for: Counter[str] = Counter()  # by address
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Refuse, or hand on with the body read."""
+        """Refuse the request, or pass it to the application with its body read."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -96,7 +96,7 @@ class Limits:
         return origin in self.origins or origin.partition("://")[2] == host
 
     def _full(self, scope: Any) -> str:
-        """Why nothing more is taken from this client now; empty where it is."""
+        """Return why no more requests are accepted from this client now; empty if they are."""
         if self.working >= self.queue:
             return f"{self.queue} requests wait already"
         mine = self.working_for[_address(scope)]
@@ -113,7 +113,7 @@ class Limits:
         return hmac.compare_digest(given, b"Bearer " + self.token.encode())
 
     async def _read(self, scope: Any, receive: Any, send: Any, headers: dict[bytes, bytes]) -> None:
-        """Read the body within its limits, then let the application have it."""
+        """Read the body within its limits, then pass it to the application."""
         too_large = f"the body is larger than {self.largest_body:,} bytes; send less at once."
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self.largest_body:
@@ -154,12 +154,12 @@ class Limits:
 
 
 def _address(scope: Any) -> str:
-    """Whose request it is."""
+    """Return the client's address."""
     return str((scope.get("client") or ("",))[0])
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP whose clients have a limited time for their headers; a connection that says nothing is closed."""
+    """HTTP protocol with a time limit for the headers; an idle connection is closed."""
 
     header_seconds = 10.0
     _clock: asyncio.TimerHandle | None = None
@@ -177,7 +177,7 @@ class PatientProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """Run the clock while headers are awaited, and from their first byte on."""
+        """Start the time limit when headers are awaited, and again at their first byte."""
         waiting = self.conn.their_state is h11.IDLE
         if waiting and self._clock is None:
             self._clock = self.loop.call_later(self.header_seconds, self._too_slow)

@@ -1,8 +1,8 @@
-"""The log: what is acknowledged is on the disk.
+"""The service's log: every acknowledged record is on the disk.
 
 One thread writes. It takes all records that wait, writes them in one transaction, and tells each waiting one once that
 transaction is committed: many requests share one flush of the disk, and no answer leaves before its record is safe.
-Lists are written by one statement for many, and all who wait in an event loop are told by one call: each statement and
+One statement writes many lists, and one call notifies all futures of an event loop: each statement and
 each call would make this thread and the loop wait for each other.
 """
 
@@ -28,7 +28,7 @@ from localpolicy.serving.database import Database
 from localpolicy.serving.filters import dumps
 from localpolicy.serving.records import Feedback, Record, Request, Shadowed, Shown
 
-STUCK = 30.0  # seconds after which a transaction is given up: nothing may wait behind a server that hangs
+STUCK = 30.0  # seconds after which a transaction is given up, so that no request waits for a server that hangs
 GROUP = 512  # records of one transaction at most
 
 REQUEST_COLUMNS = (
@@ -38,7 +38,7 @@ REQUEST_COLUMNS = (
 INSERT_REQUEST = f"INSERT INTO requests ({', '.join(REQUEST_COLUMNS)}) VALUES "
 ONE_REQUEST = f"({', '.join('?' * len(REQUEST_COLUMNS))})"
 INSERT_FILTER = "INSERT INTO filters VALUES (?, ?) ON CONFLICT DO NOTHING"
-# A list that a rotation has claimed, or moved, is told nothing more: reports of it are refused, answers to it are late.
+# A list that a rotation has claimed, or moved, takes no more reports: they are refused, and answers to it are late.
 OPEN = "SELECT 1 FROM requests WHERE id = ? AND rotation IS NULL"
 INSERT_SHOWN = (
     f"INSERT INTO shown (request, places, time, arrived) SELECT ?, ?, ?, ? WHERE EXISTS ({OPEN}) "
@@ -64,15 +64,15 @@ INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?
 
 
 class LogError(LocalPolicyError):
-    """The log does not take what it is given; nothing of it was acknowledged."""
+    """The log could not store the records; none of them was acknowledged."""
 
 
-class Unknown(LocalPolicyError):
-    """Nobody made such a request here."""
+class UnknownRequest(LocalPolicyError):
+    """The request id is unknown to this service (HTTP 404)."""
 
 
 def write(database: Database, record: Record) -> bool:
-    """Write one record within a transaction; whether it was new."""
+    """Write one record within a transaction; return whether it was new."""
     if isinstance(record, Request):
         write_requests(database, [record])
         return True
@@ -94,12 +94,12 @@ def write(database: Database, record: Record) -> bool:
 
 
 def erased_name(request: str) -> str:
-    """What is kept of a list whose person was erased."""
+    """Return the digest that is kept of a list whose person was erased."""
     return hashlib.sha256(request.encode()).hexdigest()
 
 
 def write_requests(database: Database, records: Sequence[Request]) -> None:
-    """Write lists within a transaction, in statements of 1, 2, 4, … rows: few texts, that the database knows again."""
+    """Write lists within a transaction, in statements of 1, 2, 4, … rows: few texts, whose plans are reused."""
     values = []
     for record in records:
         if digest := record.item_filter.digest:
@@ -121,29 +121,29 @@ def _arrived(record: Shown | Feedback) -> int:
     return record.time if record.arrived is None else record.arrived
 
 
-class Kept(NamedTuple):
-    """What the log has of a list."""
+class StoredList(NamedTuple):
+    """A list in the log: its items, when it was made and when it was seen."""
 
     items: list[Any]
     made: int
-    seen: int  # or made, as long as nothing was said of it: its window begins here
+    seen: int  # or `made` until a report arrives: its window begins here
 
 
-Found = Kept | None
+Found = StoredList | None
 
 
 class Withdrawal(NamedTuple):
-    """A list that nobody was given."""
+    """Request to withdraw a list that no client received."""
 
     request: str
 
 
-Work = Request | Withdrawal | Callable[[Database], Any]  # a list to write down, or to withdraw, or anything else
+Work = Request | Withdrawal | Callable[[Database], Any]  # a list to write, one to withdraw, or any other job
 Answer = Future[Any] | asyncio.Future[Any]
 
 
 class Log:
-    """A thread that writes records in groups, and looks requests up.
+    """The log as seen by the service: a thread that writes records in groups and looks requests up.
 
     Inside an event loop answers are the loop's futures, elsewhere those of threads.
     """
@@ -151,29 +151,29 @@ class Log:
     def __init__(self, address: Path | str) -> None:
         self.address = address
         self._waiting: queue.SimpleQueue[tuple[Work, Answer] | None] = queue.SimpleQueue()
-        self._database = Database(address, create=True)  # raises here, where the caller can be told
+        self._database = Database(address, create=True)  # raises here, in the caller's thread
         self.key = bytes.fromhex(self._database.about("key"))  # of the ids of requests
-        self._withdrawn: list[str] = []  # lists to be withdrawn, and perhaps not yet written down as such
+        self._withdrawn: list[str] = []  # lists to be withdrawn, perhaps not yet recorded as such
         self._began: float | None = None  # when the transaction at work began
         self._thread = threading.Thread(target=self._work, name="log", daemon=True)
         self._thread.start()
         self.records = self.transactions = 0
 
     def append(self, record: Record) -> Any:
-        """A future: whether the record was new; done once it is on the disk."""
+        """Write a record; return a future, done once it is on the disk: whether the record was new."""
         return self._ask(record if isinstance(record, Request) else lambda database: write(database, record))
 
     def find(self, request: str) -> Any:
-        """A future: the `Found` of a request that was made, unless a rotation has it already."""
+        """Look a list up; return a future: the `StoredList`, or None if it is unknown or rotated."""
 
         def look(database: Database) -> Found:
             rows = database.rows(FIND, (request,))
-            return Kept(json.loads(rows[0][0]), *rows[0][1:]) if rows else None
+            return StoredList(json.loads(rows[0][0]), *rows[0][1:]) if rows else None
 
         return self._ask(look)
 
     def shown_to(self, person: str, since: int, until: int) -> Any:
-        """A future: the items of this person's lists of a time, in milliseconds."""
+        """Return a future: the items of this person's lists between two times, in milliseconds."""
 
         def look(database: Database) -> list[Any]:
             rows = database.rows(SHOWN_TO, (person, since, until))
@@ -183,11 +183,11 @@ class Log:
 
     @property
     def shared(self) -> bool:
-        """Whether other servers write it too, so that it is no disk of this machine."""
+        """Whether the log is a database that several servers may share, not a file of this machine."""
         return self._database.postgres
 
     def check_disk(self) -> None:
-        """Raise where this machine's disk would not take a record; nothing is written."""
+        """Raise LogError if this machine's disk would not take a record; nothing is written."""
         path = Path(self.address)
         if has_no_room(path):
             raise LogError(f"the disk of {path} is full.")
@@ -195,11 +195,11 @@ class Log:
             raise LogError(f"{path} cannot be written.")
 
     def look(self) -> Any:
-        """A future, done once the log was read."""
+        """Read from the log; return a future that is done when it has answered."""
         return self._ask(lambda database: database.rows("SELECT 1") and None)
 
     def rotated(self) -> Any:
-        """A future: how many answers rotations have moved, by what became of them."""
+        """Return a future: the number of answers that rotations have moved, by outcome."""
 
         def add_up(database: Database) -> Counter[str]:
             total: Counter[str] = Counter()
@@ -210,7 +210,7 @@ class Log:
         return self._ask(add_up)
 
     def withdraw(self, request: str) -> None:
-        """Nobody was given this list: it is no longer in the log, whether it was written or is still to be.
+        """Withdraw a list that no client received: remove it from the log, or keep it from being written.
 
         Jobs are done in order, so it comes after the list; where the log takes nothing now, with what it takes next.
         """
@@ -223,14 +223,14 @@ class Log:
             answer = Future()
         began = self._began
         if began is not None and time.monotonic() - began > STUCK:
-            self._database.give_up()  # the thread that waits gets an error, and connects anew
+            self._database.give_up()  # the waiting thread gets an error, and reconnects
             answer.set_exception(LogError(f"the log has not answered for {STUCK:g} seconds."))
             return answer
         self._waiting.put((work, answer))
         return answer
 
     def close(self) -> None:
-        """Write what waits, then stop."""
+        """Write the records that wait, then stop the thread."""
         self._waiting.put(None)
         self._thread.join()
         self._database.close()
@@ -258,7 +258,7 @@ class Log:
             if self._database.broken:
                 self._database.reconnect()
             with self._database.transaction():
-                # Another process may have had the log for long: who gave up meanwhile was told that nothing is written.
+                # Another process may have locked the log for long: who gave up meanwhile got an error.
                 asked = [job for job in asked if not job[1].cancelled()]
                 write_requests(self._database, [work for work, _ in asked if isinstance(work, Request)])
                 done = {answer: self._do(work) for work, answer in asked}
@@ -276,12 +276,12 @@ class Log:
         _tell(answers, results)
 
     def _do(self, work: Work) -> Any:
-        """One job, of those that are done one by one."""
+        """Do one job that is not a list to write."""
         return True if isinstance(work, Request | Withdrawal) else work(self._database)
 
 
 def _tell(answers: Sequence[Answer], results: Sequence[Any]) -> None:
-    """Hand results to those who wait: to threads at once, to an event loop by one call for all of its own."""
+    """Set the results of the futures: of threads at once, of an event loop by one call for all its futures."""
     loops: dict[asyncio.AbstractEventLoop, list[tuple[Answer, Any]]] = {}
     for answer, result in zip(answers, results, strict=True):
         if isinstance(answer, Future):

@@ -1,6 +1,6 @@
-"""Counters and times for Prometheus, summed over all workers, and one line of JSON per answer.
+"""Metrics for Prometheus, summed over all workers, and the access log.
 
-Several workers write their numbers into one folder (prometheus_client's multiprocess mode); whichever is asked gives
+Several workers write their metrics into one folder (prometheus_client's multiprocess mode); any of them returns
 the sums. A single worker needs no folder.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 
 ACCESS = logging.getLogger("localpolicy.access")
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # of the workers' numbers; prometheus_client reads it when it is imported
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # folder of the workers' metrics; prometheus_client reads it when it is imported
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)  # seconds
 POST_STATUSES = ("200", "422", "429", "503")  # that are counted from 0 on; others appear with the first of them
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -35,16 +35,16 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 class Metrics:
-    """Named counts with labels, a histogram of seconds, and whether a new export was refused."""
+    """Counters with labels, a histogram of seconds, and a gauge of rejected exports."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         where: dict[str, Any] = {"namespace": "localpolicy", "registry": self._registry}
         self._counters = {name: Counter(name, text, labels, **where) for name, (text, labels) in COUNTERS.items()}
         self._seconds = Histogram("seconds", "time to make a list and write it down", buckets=BUCKETS, **where)
-        self._refused = Gauge("export_refused", "a new export was refused, the old one goes on",
+        self._refused = Gauge("export_refused", "1 if the last new export was rejected and the old one is still served",
                               multiprocess_mode="livemax", **where)  # fmt: skip
-        self._rotated = Gauge("rotated_answers", "answers that rotations have moved, by what became of them", ("fate",),
+        self._rotated = Gauge("rotated_answers", "answers that rotations have moved, by outcome", ("fate",),
                               multiprocess_mode="livemax", **where)  # fmt: skip
         self._known: dict[str, float] = {}
         for late in ("false", "true"):
@@ -53,32 +53,32 @@ class Metrics:
             self.begin("shadow", outcome=outcome)
 
     def begin(self, name: str, **labels: str) -> None:
-        """Show a count of 0 before anything is counted: rates and alerts know nothing of a count that is absent."""
+        """Start a counter at 0, since rates and alerts ignore a counter that is absent."""
         self._counters[name].labels(**labels)
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
-        """Count something."""
+        """Add to the counter of this name and these labels."""
         counter = self._counters[name]
         (counter.labels(**labels) if labels else counter).inc(amount)
 
     def took(self, seconds: float) -> None:
-        """One more list."""
+        """Record the seconds that a list took."""
         self._seconds.observe(seconds)
 
     def follow(self, totals: Mapping[str, float], *, refused: bool) -> None:
-        """Bring counters up to totals that are counted elsewhere."""
+        """Raise counters to totals that are counted elsewhere, and set the gauge of rejected exports."""
         for name, total in totals.items():
             self._counters[name].inc(total - self._known.get(name, 0.0))
             self._known[name] = total
         self._refused.set(float(refused))
 
     def rotated(self, answers: Mapping[str, int]) -> None:
-        """What became of the answers that rotations have moved."""
+        """Set the numbers of answers that rotations have moved, by outcome."""
         for fate, count in answers.items():
             self._rotated.labels(fate=fate).set(count)
 
     def text(self) -> str:
-        """Everything, of all workers."""
+        """Return the metrics of all workers in Prometheus's text format."""
         registry = self._registry
         if os.environ.get(FOLDER):
             registry = CollectorRegistry()
@@ -87,7 +87,7 @@ class Metrics:
 
 
 class AccessLog:
-    """ASGI middleware: counts answers by path and status, and writes a line of JSON about each where it is asked to."""
+    """ASGI middleware that counts responses by path and status, and with `write` logs a JSON line about each."""
 
     def __init__(
         self, app: Any, *, metrics: Metrics, paths: frozenset[str], posts: Collection[str], write: bool
@@ -102,7 +102,7 @@ class AccessLog:
             ACCESS.propagate = False
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """Hand on, and look at what comes back."""
+        """Call the application, then count and log its response."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

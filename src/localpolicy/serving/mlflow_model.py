@@ -22,7 +22,7 @@ class Served(PythonModel):  # type: ignore[misc,unused-ignore]
     """The export's best k items: it answers like `lpi serve`, but draws nothing and logs nothing."""
 
     def load_context(self, context: Any) -> None:
-        """Open the export; raise RunError unless it is the one that was registered."""
+        """Open the export; raise RunError unless its version is the registered one."""
         self.recommender = Recommender(context.artifacts["export"])
         registered = (context.model_config or {}).get("policy", self.recommender.version)
         if self.recommender.version != registered:
@@ -46,7 +46,7 @@ class Served(PythonModel):  # type: ignore[misc,unused-ignore]
 
 
 def _plain(values: Any) -> list[Any]:
-    """A list of Python's own values: frames hold arrays."""
+    """Convert a frame's values to a list of plain Python values."""
     return np.asarray(values).tolist() if isinstance(values, np.ndarray) else list(values)
 
 

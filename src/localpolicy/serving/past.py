@@ -1,4 +1,4 @@
-"""What a log says of the current policy's rewards, before a rollout starts: how large they are, and how they spread.
+"""Rewards of the current policy in the log before a rollout starts: their mean, variance and range.
 
 Persons are counted as the rollout will count them: the mean of their lists within the horizon after the first. A log
 is the service's database, or a folder of rotated days, whose rewards are those that they were rotated with. Lists that
@@ -20,22 +20,22 @@ from pydantic import Field
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.limits import CONTEXT
 from localpolicy.serving.database import Database
+from localpolicy.serving.experiment_units import RolloutList, past_lists, visits
 from localpolicy.serving.reward_tests import LEAST_REWARDED, Known
 from localpolicy.serving.rollout_rules import RolloutRules
 from localpolicy.serving.sample_size import DAY_MS
-from localpolicy.serving.units import RolloutList, past_lists, visits
 from localpolicy.settings import Settings
 
 MOST_LISTS = 500_000  # the latest of each log
 CUT = 0.999  # the quantile at which the current policy's rewards are cut
-CUT_REWARDED = 0.95  # of those with a reward, where fewer than one in fifty have one
-LEAST_CUT = 1000  # persons that such a quantile needs
+CUT_REWARDED = 0.95  # among persons with a reward, if fewer than one in fifty have one
+LEAST_CUT = 1000  # persons needed to estimate such a quantile
 ERRORS = 2  # standard errors, above the mean excess
 COLUMNS = ("sequence_id", "request", "event", "timestamp", "reward", "arm", "stage", "policy", "mode")
 
 
 class Past(Settings):
-    """The current policy's rewards in the log, by person."""
+    """Statistics of the current policy's rewards per person in the log."""
 
     persons: int = Field(description="persons")
     rewarded: int = Field(description="those of them with a reward")
@@ -49,7 +49,7 @@ class Past(Settings):
 
     @classmethod
     def of(cls, rewards: np.ndarray, *, days: float, most: float | None = None) -> Past:
-        """Out of the rewards of persons who came within so many days; `most`: what a list can bring."""
+        """Build from the rewards of the persons who came within `days`; `most` is the largest reward of a list."""
         rewarded, cut = int((rewards != 0).sum()), None
         if len(rewards) >= LEAST_CUT:
             quantile = max(CUT, 1 - (1 - CUT_REWARDED) * rewarded / len(rewards))
@@ -63,7 +63,7 @@ class Past(Settings):
 
 
 def known(rules: RolloutRules, past: Past | None) -> Known:
-    """What the tests may take for known of rewards; an error where neither the rules nor the log tell enough."""
+    """Return what the tests may assume about rewards; raise ConfigError if neither rules nor log determine it."""
     low, high = rules.range
     scale = rules.scale or (past.size if past and low < 0 else None)
     if low < 0 and not scale:
@@ -94,7 +94,7 @@ def known(rules: RolloutRules, past: Past | None) -> Known:
 
 
 def read_past(logs: Sequence[Path | str], rules: RolloutRules, *, at: int) -> Past:
-    """The past by logs of the service and folders of rotated days, at a moment in milliseconds."""
+    """Read the past from logs of the service and folders of rotated days, as of `at` in milliseconds."""
     lists = sorted((one for log in logs for one in _lists(log, rules)), key=lambda made: made.time)
     seen = [mine for _, mine in visits(lists, horizon_ms=rules.horizon_ms)]
     closed = [one for one in seen if one.first + rules.ripe_ms <= at]
@@ -114,14 +114,14 @@ def _lists(log: Path | str, rules: RolloutRules) -> Iterable[RolloutList]:
         return _rotated(Path(log))
     database = Database(log)
     try:
-        with database.told():
+        with database.explain_errors():
             return [one._replace(stage="") for one in past_lists(database, rules.answers, most=MOST_LISTS)]
     finally:
         database.close()
 
 
 def _rotated(folder: Path) -> list[RolloutList]:
-    """The latest lists of rotated days."""
+    """Read the latest lists of a folder of rotated days."""
     files = [file for file in folder.rglob("*.parquet")
              if not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts)]  # fmt: skip
     if not files:

@@ -1,4 +1,4 @@
-"""Lists for many histories, in blocks, so that there may be any number of them."""
+"""Lists for any number of histories, computed in blocks."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def recommend(
     exclude_seen: bool = False,
     seed: int | None = None,
 ) -> Lists | int:
-    """A list for each history: items, log-probabilities and, where drawn, propensities.
+    """Make a list for each history: items, log-probabilities and, if drawn, propensities.
 
     `histories` are lists of item ids, a frame with a row per event, or a file of JSON lines, CSV or Parquet; `every`
     takes all sequences of a data set instead. Without `out` the lists come back. With it they are written, block by
     block, and their number comes back: `out` ends in .csv or .parquet for a table with one row per listed item; `-` is
-    stdout. Items that the policy never saw say nothing to it: they are left out of the histories, and counted.
+    stdout. Items that the policy does not know are left out of the histories, and counted.
     """
     if (histories is None) == (every is None):
         raise ConfigError("whose lists? Name either a file with --histories, or a data set with --all.")
@@ -129,14 +129,14 @@ def _lists(
 
 
 class Write(Protocol):
-    """Takes the lists of a block, the catalogue's ids, and the number of lists before."""
+    """Writer of one block's lists, given the catalogue's ids and the number of lists before."""
 
     def __call__(self, block: Sequence[BatchRequest], lists: Lists, ids: pa.ChunkedArray, before: int) -> None: ...
 
 
 @contextmanager
 def _writer(out: Path | str) -> Iterator[Write]:
-    """JSON lines, to a file or to stdout; or a table with one row per listed item."""
+    """Context manager: a `Write` of JSON lines to a file or stdout, or of a table with one row per listed item."""
     if str(out) == STDOUT:
         yield lambda block, lists, ids, before: sys.stdout.writelines(_lines(block, lists))
         return
@@ -184,7 +184,7 @@ def _lines(block: Sequence[BatchRequest], lists: Lists) -> Iterator[str]:
 
 
 def _table(block: Sequence[BatchRequest], lists: Lists, ids: pa.ChunkedArray, before: int) -> pa.Table:
-    """sequence_id (or the history's number), rank, item_id, probability and, where drawn, propensity."""
+    """Return a table of sequence_id (or the history's number), rank, item_id, probability and, if drawn, propensity."""
     rows, k = lists.indices.shape
     whose = pa.array([before + number if request.id is None else request.id for number, request in enumerate(block)])
     columns = {

@@ -8,7 +8,7 @@ An export is a folder:
     policy.onnx    (items [B, T], events [B, T], lengths [B]) -> logits [B, V]: the trained policy
     dial.onnx      the same with `beta` [1]: μ̂ exp(Q/β), where the run has μ̂ and a critic; β = ∞ gives μ̂ itself
     counts.json    how often each item was chosen in the log: what the fallback list is drawn from
-    baseline.npz   in the place of the graphs, where a simple baseline was exported (see `simple`)
+    baseline.npz   in the place of the graphs, where a simple baseline was exported (see `baseline_scorer`)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, nearest
 from localpolicy.limits import NO_ANSWER, SMOOTHING
-from localpolicy.serving.draw import Drawn, check_length, plackett_luce, top
+from localpolicy.serving.baseline_scorer import BaselineScorer
 from localpolicy.serving.exports import (
     ARRAYS,
     ExportError,
@@ -34,13 +34,13 @@ from localpolicy.serving.exports import (
     unreadable,
 )
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.sampling import Drawn, check_length, plackett_luce, top
 from localpolicy.serving.session import GraphSession
-from localpolicy.serving.simple import SimpleScorer
 
-START = -1  # stands before the first item of a history that is not cut off
+START = -1  # token before the first item of a history that is not truncated
 SMALLEST_BETA = 1e-6  # Q/β must stay a finite number
 TIE = 1e-4  # nats within which two items are equally good
-MOST_SCORES = 1 << 24  # scores held at once: more histories are answered in turns
+MOST_SCORES = 1 << 24  # scores in memory at once: more histories are computed in turns
 
 Histories = Sequence[Sequence[Hashable]]
 Events = Sequence[Sequence[str]]
@@ -55,7 +55,7 @@ class ExportedLists(NamedTuple):
 
 
 class Recommender:
-    """A policy out of an export folder. `threads` is onnxruntime's."""
+    """A policy loaded from an export folder. `threads` is onnxruntime's."""
 
     def __init__(self, folder: Path | str, *, threads: int = 1, verify: bool = True) -> None:
         self.folder = Path(folder)
@@ -75,33 +75,33 @@ class Recommender:
         self._sessions = {
             name: GraphSession(self.folder / f"{name}.onnx", threads, int8=self.int8) for name in about.graphs
         }
-        self._simple = None if about.baseline is None else SimpleScorer.load(self.folder / ARRAYS, about.baseline)
+        self._simple = None if about.baseline is None else BaselineScorer.load(self.folder / ARRAYS, about.baseline)
         for beta in (None, 1.0) if verify and self.has_dial else (None,) if verify else ():
             if (scores := self.logits([[]], beta=beta).shape) != (1, self.n_items):
                 raise ExportError(f"{self.folder} gives {scores} scores for {self.n_items:,} items. Export again.")
 
     @property
     def n_items(self) -> int:
-        """V."""
+        """Number of items in the catalogue, V."""
         return len(self.ids)
 
     @property
     def default_event(self) -> str:
-        """What a history's item is taken for where nothing is said of it."""
+        """Event assumed for an item of a history that comes without one."""
         return self.description.default_event or self.events[0]
 
     @property
     def int8(self) -> bool:
-        """Whether it reads rounded rows (see `graph`): a policy of its own, close to the run's."""
+        """Whether the graph has rounded rows (see `graph`): a policy of its own, close to the run's."""
         return self.description.int8
 
     @property
     def has_dial(self) -> bool:
-        """Whether a β can be asked for."""
+        """Whether the export has a dial, so that `beta` may be given."""
         return "dial" in self._sessions
 
     def called(self, items: Sequence[Any]) -> list[str]:
-        """The names of these items; their ids, where nobody says."""
+        """Return the names of these items; the id of an item without a name."""
         return [str(item) if self.names is None else self.names[self.index[item]] for item in items]
 
     # ------------------------------------------------------------------ scores
@@ -118,17 +118,17 @@ class Recommender:
             return self._sessions["policy" if beta is None else "dial"].run(feed)
         except LocalPolicyError:
             raise
-        except Exception as error:  # what a library says of files that are not what they should be
+        except Exception as error:  # the library's error about damaged files
             raise unreadable(self.folder, error) from None
 
     def check_events(self, events: Sequence[str]) -> None:
-        """Raise unless the policy knows all of these. What was shown and left alone is no history to one without it."""
+        """Raise DataError unless the policy knows all these events; 'no answer' is always allowed."""
         unknown = next((name for name in events if name not in self._codes and name != NO_ANSWER), None)
         if unknown is not None:
             raise DataError(f"no event '{unknown}'{nearest(str(unknown), self._codes)}")
 
     def check_beta(self, beta: float) -> None:
-        """Raise unless this policy can be dialled to β."""
+        """Raise ConfigError unless this policy has a dial and β is in its range."""
         if not beta >= SMALLEST_BETA:  # NaN included
             raise ConfigError(f"beta must be at least {SMALLEST_BETA:g}, got {beta}.")
         if not self.has_dial:
@@ -138,11 +138,11 @@ class Recommender:
             )
 
     def fallback(self, rows: int = 1) -> np.ndarray:
-        """log(count + ½) of each item, for requests that the policy has no answer to: [B, V]."""
+        """log(count + ½) of each item [B, V], for requests that the policy cannot answer."""
         return np.broadcast_to(self._fallback, (rows, self.n_items))
 
     def _feed(self, histories: Histories, events: Events | None) -> dict[str, np.ndarray]:
-        """Padded indices: START and the known items, the most recent `length` of these, padding after them."""
+        """Return the graph's inputs: START and the latest `length` known items of each history, padded at the end."""
         rows = [self._encode(number, history, None if events is None else events[number])
                 for number, history in enumerate(histories)]  # fmt: skip
         lengths = np.array([len(row) for row in rows], np.int64)
@@ -153,7 +153,7 @@ class Recommender:
         return {"items": items, "events": codes, "lengths": lengths}
 
     def _encode(self, number: int, history: Sequence[Hashable], events: Sequence[str] | None) -> list[tuple[int, int]]:
-        """(index, event code) of the tokens of one history; items and answers the policy never saw are left out."""
+        """Return (index, event code) of one history's tokens; unknown items and events are left out."""
         if events is None:
             events = [self.default_event] * len(history)
         if len(events) != len(history):
@@ -180,7 +180,7 @@ class Recommender:
         filters: Sequence[Filter] | None = None,
         seed: int | None = None,
     ) -> ExportedLists:
-        """Lists of k for each history: drawn with exact propensities, or with sample=False the k best."""
+        """Make a list of k items for each history: drawn with exact propensities, or with sample=False the k best."""
         filters = [Filter()] * len(histories) if filters is None else filters
         rng = np.random.default_rng(seed)
         parts = []
@@ -218,7 +218,7 @@ class Recommender:
         rng: np.random.Generator | None,
         floor: float = 0.0,
     ) -> Drawn:
-        """Lists out of scores under each history's filter; without a generator the k best."""
+        """Draw lists from scores under each history's filter; without a generator take the k best."""
         if any(item_filter.candidates is not None for item_filter in filters):
             rows = [
                 self._draw_from(scores, k, history, item_filter, rng, floor)
@@ -246,7 +246,7 @@ class Recommender:
         rng: np.random.Generator | None,
         floor: float,
     ) -> Drawn:
-        """One list out of candidates: only their scores are looked at."""
+        """Draw one list from the filter's candidates, reading only their scores."""
         allowed = item_filter.allowed(history, self.index)
         if allowed is None:
             return self.draw(logits[None], k, [history], [item_filter], rng=rng, floor=floor)
@@ -255,10 +255,10 @@ class Recommender:
         drawn = top(own, k) if rng is None else plackett_luce(own, k, rng=rng, floor=floor)
         return Drawn(allowed[drawn.indices], drawn.propensity)
 
-    # ------------------------------------------------------------------ is it what was exported?
+    # ------------------------------------------------------------------ comparison with the export
 
     def check(self) -> None:
-        """Raise unless it gives the lists that were written down at export."""
+        """Raise ExportError unless the policy gives the lists stored at its export."""
         for sample in self.description.samples:
             lists = self.recommend([sample.history], len(sample.top), events=[sample.events], sample=False)
             if lists.items[0] != sample.top and not self._as_good(sample, lists.indices[0]):
@@ -268,7 +268,7 @@ class Recommender:
                 )
 
     def _as_good(self, sample: Sample, indices: np.ndarray) -> bool:
-        """Whether other items stand where equally good ones stood: rounding swaps those."""
+        """Whether the list differs from the stored one only by equally good items, which rounding swaps."""
         scores = self.logits([sample.history], [sample.events])[0]
         expected = scores[[self.index[item] for item in sample.top]]
         return bool(np.abs(expected - scores[indices]).max(initial=0.0) <= TIE)

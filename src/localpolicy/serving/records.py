@@ -1,4 +1,4 @@
-"""What the service writes down: lists it made, what was shown of them, and what came back."""
+"""Records of the service's log: lists, reports of shown places, and answers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from localpolicy.serving.filters import Filter, Id
 
 Mode = Literal["drawn", "top", "fallback"]
 TIME_DIGITS = 12  # of a request id: milliseconds since 1970 in hex, so that ids sort by time
-MARK_DIGITS = 10  # at its end: what the log's key makes of the rest
+MARK_DIGITS = 10  # at its end: a keyed hash of the rest, by the log's key
 
 
 @dataclass(frozen=True)
 class Request:
-    """One list, as it was made."""
+    """One list as it was made: history, items, propensities, policy, filter, and arm of a rollout."""
 
     id: str
     time: int  # milliseconds since 1970
@@ -26,26 +26,26 @@ class Request:
     history: Sequence[tuple[Id, str]]  # (item, event), most recent last
     items: Sequence[Id]
     propensities: Sequence[float]  # of each place given those above
-    policy: str  # who drew it: the version of a policy, or 'fallback'
+    policy: str  # version of the policy that drew the list, or 'fallback'
     beta: float | None
     mode: Mode
     floor: float  # ε
     item_filter: Filter
     deferred: bool  # counts as shown only once the client says so
     share: float  # of traffic that is logged
-    arm: str = ""  # 'current' or 'candidate' while a rollout goes on
+    arm: str = ""  # 'current' or 'candidate' during a rollout
     stage: str = ""  # and its stage
     rollout: str = ""  # and its id
 
 
 @dataclass(frozen=True)
 class Shown:
-    """How many places of a list were really seen, from the top, and when."""
+    """Report of how many places of a list were seen, from the top, and when."""
 
     request: str
     places: int
     time: int  # when it happened, as the client says
-    arrived: int | None = None  # when it was told; None: at that time
+    arrived: int | None = None  # when the report arrived; None: at `time`
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,12 @@ class Feedback:
     reward: float | None
     time: int  # when it happened
     late: bool  # past the window
-    arrived: int | None = None  # when it was told; None: when it happened
+    arrived: int | None = None  # when the answer arrived; None: at `time`
 
 
 @dataclass(frozen=True)
 class Shadowed:
-    """A list of the candidate that was made and logged, but not shown."""
+    """Record of a candidate's list that was made in the shadow stage and not shown."""
 
     request: str
     policy: str
@@ -76,12 +76,12 @@ Record = Request | Shown | Feedback | Shadowed
 
 
 def now() -> int:
-    """Milliseconds since 1970."""
+    """Return the time in milliseconds since 1970."""
     return time.time_ns() // 1_000_000
 
 
 def new_id(moment: int, key: bytes = b"") -> str:
-    """A unique id: the time, then 80 random bits; with a key 40, and 40 that only the key's owner can compute."""
+    """Return a unique id: the time, then 80 random bits; with a key 40, and 40 only the key's owner can compute."""
     if not key:
         return f"{moment:0{TIME_DIGITS}x}{os.urandom(10).hex()}"
     start = f"{moment:0{TIME_DIGITS}x}{os.urandom(5).hex()}"
@@ -99,7 +99,7 @@ def _mark(start: str, key: bytes) -> str:
 
 
 def time_of(request: Any) -> int | None:
-    """The time within an id; None where it is no id of ours."""
+    """Return the time within an id; None if it is not one of ours."""
     try:
         return int(request[:TIME_DIGITS], 16) if len(request) == TIME_DIGITS + 20 else None
     except ValueError:

@@ -1,4 +1,4 @@
-"""`register`: a run, its measurements and its export in MLflow; the alias `champion` follows the gate alone.
+"""`register`: records a run, its measurements and its export in MLflow; the gate alone moves the alias `champion`.
 
 The export becomes a model that is read from its files: nothing is pickled (see `mlflow_model`). This package's source
 goes with it, and the other packages are named by version: whoever loads the model fetches nothing under our name.
@@ -31,9 +31,9 @@ def register(
     gate: Path | str | None = None,
     uri: str | None = None,
 ) -> dict[str, Any]:
-    """Log a finished run, register its export as a new version of the model `name`; what was made.
+    """Log a finished run, register its export as a new version of the model `name`, and return their ids.
 
-    `gate` is what `lpi gate --json` wrote: where it says deploy, the version gets the alias champion, and else nobody's
+    `gate` is what `lpi gate --json` wrote: if it says deploy, the version gets the alias champion, and else no
     alias moves. `uri` is MLflow's server or folder, unless its own variable names one.
     """
     finished, (answer, judged) = Run(run), (None, None) if gate is None else _answer(Path(gate))
@@ -89,7 +89,7 @@ def _mlflow() -> Any:
 
 
 def _signature(mlflow: Any, ids: list[Any]) -> Any:
-    """What the model takes and gives: `k` too, since MLflow passes on no parameter that a signature does not name."""
+    """Return the model's signature, with `k`, since MLflow passes on no parameter that a signature does not name."""
     from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema
     from mlflow.types.schema import Array
 
@@ -106,14 +106,15 @@ def _signature(mlflow: Any, ids: list[Any]) -> Any:
 
 
 def _answer(path: Path) -> tuple[str, str | None]:
-    """What a gate said, and of which weights, where it says so."""
+    """Read a gate's answer, and the digest of the judged weights if the file has it."""
     content = read_json(path)
     answer = content.get("answer") if isinstance(content, dict) else None
     if answer not in ANSWERS:
         raise DataError(f"{path} holds no gate's answer; expected what 'lpi gate --json' writes.")
     if answer == "deploy" and content.get("ground", "randomised") != "randomised":
         raise DataError(
-            f"{path} says deploy on {content['ground']} ground, as no gate does: expected what 'lpi gate --json' wrote."
+            f"{path} says deploy by propensities that are '{content['ground']}', as no gate does: expected what "
+            "'lpi gate --json' wrote."
         )
     return str(answer), content.get("policy_sha256")
 
@@ -126,7 +127,7 @@ def _flat(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _entries(path: Path) -> list[dict[str, float]]:
-    """The numbers of each line, under names that MLflow takes."""
+    """Read the numbers of each line of a JSON-lines file, under names that MLflow accepts."""
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     kept = []
     for line in lines:

@@ -1,4 +1,4 @@
-"""Who wants a list: histories from JSON lines, CSV, Parquet, or a prepared data set, under the user's own ids."""
+"""Requests for lists in bulk: histories from JSON lines, CSV, Parquet, or a prepared data set, with the user's ids."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.errors import DataError
 
 SEQUENCE, ITEM, EVENT = "sequence_id", "item_id", "event"  # the columns of a table of histories
-ROWS = 1 << 16  # of a table that are Python's at once
-MEMORY = "512MB"  # of DuckDB, which puts the rows of a sequence together; more lies on the disk
+ROWS = 1 << 16  # rows of a table converted to Python objects at once
+MEMORY = "512MB"  # of DuckDB, which groups rows by sequence; more is spilled to the disk
 
 
 class BatchRequest(NamedTuple):
-    """One list that is wanted."""
+    """Request for one list: a history, its id, and excluded or candidate items."""
 
     history: list[Hashable]
-    events: list[str] | None = None  # what came of each item of the history
-    id: Any = None  # as the user calls it; None: nothing was said
+    events: list[str] | None = None  # event of each item of the history
+    id: Any = None  # the user's name for the request, if any
     exclude: tuple[Hashable, ...] = ()
     candidates: tuple[Hashable, ...] | None = None  # None: the whole catalogue
 
 
 def read_requests(path: Path, kind: type) -> Iterator[BatchRequest]:
-    """The histories of a file; `kind` is the type of the catalogue's ids."""
+    """Yield the histories of a file; `kind` is the type of the catalogue's ids."""
     if not path.is_file():
         problem = "is a folder" if path.is_dir() else "does not exist"
         raise DataError(f"{path} {problem}: --histories expects JSON lines, CSV or Parquet of histories.")
@@ -43,7 +43,7 @@ def read_requests(path: Path, kind: type) -> Iterator[BatchRequest]:
 
 
 def all_requests(data: Prepared) -> Iterator[BatchRequest]:
-    """Every sequence of a data set, under the id that the log gave it: all of its last history."""
+    """Yield the whole history of every sequence of a data set, under its id in the log."""
     names, items = data.events, data.catalogue["item_id"].to_pylist()
     for name in SPLITS:
         ids = data.sequence_ids(name).to_pylist()
@@ -86,14 +86,15 @@ def _parsed(content: bytes, where: str, kind: type) -> BatchRequest:
 
 
 def _listed(values: Any, kind: type) -> bool:
-    """Whether this is a list of such values; `true` does not count as a whole number."""
+    """Whether `values` is a list of values of this type; `true` does not count as a whole number."""
     return isinstance(values, list) and all(type(value) is kind for value in values)
 
 
 def _of_table(path: Path, kind: type) -> Iterator[BatchRequest]:
-    """One row per event, in order: sequence_id, item_id and, if wanted, event; rows of a sequence are put together.
+    """Read a table with one row per event, in order, and group its rows by sequence.
 
-    The file is read, put together and handed on in pieces: memory does not grow with it.
+    Columns are sequence_id, item_id and, if wanted, event. The file is processed in pieces: memory does not grow with
+    it.
     """
     with tempfile.TemporaryDirectory(prefix="lpi-") as scratch:
         table = path
@@ -124,7 +125,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _as_parquet(path: Path, out: Path) -> Path:
-    """A CSV file as Parquet, a block at a time."""
+    """Convert a CSV file to Parquet, a block at a time."""
     with _readable(path), pa.csv.open_csv(path) as blocks, pq.ParquetWriter(out, blocks.schema) as writer:
         for block in blocks:
             writer.write_batch(block)
@@ -132,7 +133,7 @@ def _as_parquet(path: Path, out: Path) -> Path:
 
 
 def _in_order(path: Path, columns: list[str]) -> str:
-    """Sequences in the order of their first rows, each in the order of the file."""
+    """Return SQL for the rows grouped by sequence, in the order of the sequences' first rows."""
     file = str(path).replace("'", "''")
     chosen = ", ".join(columns)
     numbered = f"SELECT row_number() OVER () AS number, {chosen} FROM read_parquet('{file}')"
@@ -141,7 +142,7 @@ def _in_order(path: Path, columns: list[str]) -> str:
 
 
 def _sequences(batches: Iterable[pa.RecordBatch], kind: type, path: Path) -> Iterator[BatchRequest]:
-    """Rows in order, cut where a new sequence begins; one that crosses the end of a piece goes on in the next."""
+    """Yield one request per sequence from grouped rows; a sequence may continue in the next batch."""
     begun: BatchRequest | None = None
     pieces = (batch.slice(start, ROWS) for batch in batches for start in range(0, len(batch), ROWS))
     for piece in pieces:

@@ -1,7 +1,7 @@
 """`POST /v1/rerank`: candidates with somebody's scores -> a list, drawn by a layer and logged before it is answered.
 
-The log keeps of a list what its law was made of: candidates, scores, probabilities, rules and context, as the content
-of its filter. So rotation, erasure and answers work as for every other list, and an audit draws it up again.
+The log keeps what a list's distribution depends on: candidates, scores, probabilities, rules and context, as the
+content of its filter. So rotation, erasure and answers work as for every other list, and an audit draws it up again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.layer import Reranked as Made
 from localpolicy.ranker.rules import Rules
-from localpolicy.serving.answering import Service
 from localpolicy.serving.filters import RERANK, Filter, dumps
+from localpolicy.serving.handlers import Service
 from localpolicy.serving.layers import Layers
-from localpolicy.serving.log import Unknown
+from localpolicy.serving.log import UnknownRequest
 from localpolicy.serving.records import Request, is_made_with, new_id, now, time_of
 from localpolicy.serving.schema import (
     Body,
@@ -44,9 +44,9 @@ from localpolicy.serving.tracing import span
 if TYPE_CHECKING:
     from localpolicy.serving.config import ServeConfig
 
-MOST_COLUMNS = 40  # of a candidate, and of a context
-MOST_CANDIDATES = 2000  # of a request
-MOST_VALUES = 30_000  # of all candidates of a request together: with their names, about what the largest body holds
+MOST_COLUMNS = 40  # columns of a candidate, and of a context
+MOST_CANDIDATES = 2000  # of one request
+MOST_VALUES = 30_000  # values of all candidates of a request: with their names, about as many as the largest body holds
 MOST_RULES = 1000  # values of one request's rules
 HOUR = 3_600_000  # ms
 Value = Annotated[StrictBool | Real | Text | None, Field()]
@@ -56,7 +56,7 @@ Candidate = Annotated[dict[Text, Cell], Field(min_length=2, max_length=MOST_COLU
 
 
 def _few(rules: Any) -> Any:
-    """Rules with few values, however deep they lie."""
+    """Raise ValueError if rules hold more than MOST_RULES values, at any depth; return the rules."""
     waiting, values = [rules], 0
     while waiting:
         values += 1
@@ -71,7 +71,7 @@ FewRules = Annotated[dict[Text, Any], AfterValidator(_few)]
 
 
 class Rerank(Body):
-    """A question for a list of candidates that a ranker has scored."""
+    """Request for a list from candidates that a ranker has scored."""
 
     candidates: list[Candidate] = Field(description="objects with item, score (or probability) and the item's columns")
     k: Whole = Field(10, ge=1, description="length of the list, or of a page")
@@ -83,13 +83,13 @@ class Rerank(Body):
     rules: FewRules | None = Field(
         None, max_length=8, description="instead of the service's: boost, pin, group, at_most, rest_hours, weights"
     )
-    page: Whole = Field(1, ge=1, le=1000, description="2 goes on with the draw of page 1")
+    page: Whole = Field(1, ge=1, le=1000, description="2 continues the draw of page 1")
     draw: Text | None = Field(None, description="of page 1, as it was answered; needed from page 2 on")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
 
 
 class Reranked(BaseModel):
-    """A list, and with which probability each place was drawn given those above it."""
+    """A list, with the probability of each place given the places above it."""
 
     request: str
     draw: str = Field(description="send it with page 2")
@@ -102,12 +102,12 @@ class Reranked(BaseModel):
 
 
 def most_candidates(config: ServeConfig) -> int:
-    """Of one request."""
+    """Return the largest number of candidates in one request."""
     return min(config.most_ids, MOST_CANDIDATES)
 
 
 def rerank_within(config: ServeConfig) -> type[Rerank]:
-    """`Rerank` within one service's limits."""
+    """Return the model `Rerank` narrowed to this service's limits."""
     return narrowed(
         Rerank,
         candidates=Annotated[list[Candidate], at_most(most_candidates(config))],
@@ -118,32 +118,32 @@ def rerank_within(config: ServeConfig) -> type[Rerank]:
 
 @dataclass(frozen=True)
 class OfRequest(Filter):
-    """What a list's law was made of, as the content of a filter."""
+    """Inputs of a list's distribution, logged as the content of a filter."""
 
     about: str = ""  # JSON
 
     @cached_property
     def text(self) -> str:
-        """The content as JSON, of which `about` is nearly all: it is not parsed and written again."""
+        """Content as JSON. `about` is nearly all of it, and is not parsed and written again."""
         return f'{dumps(super().content())[:-1]},"{RERANK}":{self.about}}}'
 
     def content(self) -> dict[str, Any]:
-        """For the log."""
+        """Return the content as logged."""
         found: dict[str, Any] = json.loads(self.text)
         return found
 
 
 class LayerService(Service):
-    """A layer, a log and counters."""
+    """Request handlers of a service that reranks by a layer, with its log and metrics."""
 
     deployment: Layers
 
     def deployed(self, config: ServeConfig) -> Layers:
-        """The layer."""
+        """The layer to serve, opened from its folder."""
         return Layers(config)
 
     async def rerank(self, asked: Rerank) -> Reranked:
-        """Draw a list, write it down, then answer."""
+        """Draw a list, log it, then return it."""
         began, moment = time.perf_counter(), now()
         request = new_id(moment, self.log.key)
         layer: Layer = self.deployment.loaded
@@ -178,27 +178,27 @@ class LayerService(Service):
 
     def _draw(self, asked: Rerank) -> str:
         if asked.draw is None:
-            raise DataError(f"page {asked.page} goes on with a draw: send the draw that page 1 was answered with.")
+            raise DataError(f"page {asked.page} continues a draw: send the draw that page 1 was answered with.")
         if not is_made_with(self.log.key, asked.draw):
-            raise Unknown(f"no draw {asked.draw!r} was made here.")
+            raise UnknownRequest(f"no draw {asked.draw!r} was made here.")
         return asked.draw
 
     async def _check_first_page(self, draw: str, made: Made) -> None:
-        """Raise where page 1 was another list: other candidates, rules or policy."""
+        """Raise DataError if page 1 was drawn with other candidates, rules or policy."""
         first = await self.written(self.log.find(draw))
         if first is not None and first.items != made.above[: len(first.items)]:
-            raise DataError(f"page {made.page} does not go on with page 1 of {draw!r}: candidates, scores, context, "
+            raise DataError(f"page {made.page} does not continue page 1 of {draw!r}: candidates, scores, context, "
                             "rules or the policy are others now. Ask for page 1 again.")  # fmt: skip
 
     async def _resting(self, person: str | None, rules: Rules, until: int) -> list[Any]:
-        """Items that this person saw within the rules' hours."""
+        """Return the items that this person saw within the rules' hours."""
         if person is None or not rules.rest_hours:
             return []
         found: list[Any] = await self.written(self.log.shown_to(person, until - round(rules.rest_hours * HOUR), until))
         return found
 
     def policies(self) -> Policies:
-        """Who answers."""
+        """Return the layer in service, as a policy with all traffic."""
         layer = self.deployment.loaded
         state = PolicyState(arm="current", version=layer.version, objective="layer", items=0, dial=True, share=1.0,
                             events=list(layer.about["critics"]))  # fmt: skip
@@ -206,7 +206,7 @@ class LayerService(Service):
 
 
 def _made(layer: Layer, asked: Rerank, rules: Rules, resting: list[Any], draw: str) -> tuple[Made, OfRequest]:
-    """The list, and what the log keeps of its law."""
+    """Draw the list; return it with the logged inputs of its distribution."""
     columns = as_columns(asked.candidates)
     made = layer.rerank(columns, asked.k, person=asked.person, context=asked.context, rules=rules, resting=resting,
                         page=asked.page, request=draw)  # fmt: skip
@@ -222,7 +222,7 @@ def _pairs(history: Any) -> list[tuple[Any, str]]:
 def _content(
     layer: Layer, asked: Rerank, made: Made, columns: dict[str, Any], rules: Rules, resting: list[Any]
 ) -> OfRequest:
-    """What the log keeps of a list's law."""
+    """Return the logged inputs of a list's distribution: layer, candidates, scores, probabilities, rules, context."""
     record = made.record
     others = {name: list(values) for name, values in columns.items() if name not in ("item", "score", "probability")}
     about = {

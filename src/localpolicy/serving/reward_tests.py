@@ -1,4 +1,4 @@
-"""The two tests of a rollout's rewards: the candidate does harm; the candidate loses no more than a margin.
+"""Two tests of a rollout's rewards: that the candidate does harm, and that it loses no more than a margin.
 
 Both bet on units in the order of their first lists, at any moment (see `sequential`). A is the arm, p its probability,
 R the unit's reward, at least `low`. m and s² are mean and variance of the rewards before it, those of the log among
@@ -31,7 +31,7 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of rewards before a rollout's first unit, and of what they can be."""
+    """Prior knowledge of a rollout's rewards: their range, cut and excess, and the log's sums."""
 
     cut: float  # b
     excess: float = 0.0  # e
@@ -47,7 +47,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Level:
-    """Of the rewards before each unit, and after the last: [n + 1]."""
+    """Running mean, variance and scale of the rewards before each unit, and after the last: [n + 1]."""
 
     mean: np.ndarray
     variance: np.ndarray
@@ -56,12 +56,12 @@ class Level:
 
     @property
     def cv2(self) -> float | None:
-        """s² / scale² after the last unit; None where too little is known."""
+        """s² / scale² after the last unit; None if too few units had a reward."""
         return float(self.variance[-1] / self.scale[-1] ** 2) if self.on[-1] else None
 
 
 def level(reward: np.ndarray, known: Known) -> Level:
-    """Running mean and variance."""
+    """Compute running mean, variance and scale, those of the log included."""
     reward = np.append(reward, 0.0)  # its own place is not counted: the last row is after all units
     units = np.maximum(before(np.ones_like(reward), known.units), 1)
     mean = before(reward, known.total) / units
@@ -92,12 +92,12 @@ def no_harm(arm: np.ndarray, probability: np.ndarray, reward: np.ndarray, known:
 
 
 def _largest_before(reward: np.ndarray, start: float) -> np.ndarray:
-    """The largest reward before each unit, or `start`."""
+    """Return the largest reward before each unit, at least `start`."""
     return np.maximum.accumulate(np.concatenate([[start], reward]))[: len(reward)]
 
 
 def _bets(reward: np.ndarray, known: Known, effects: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean before each unit [n], and what is bet on each effect, g·scale/s² [n, J]."""
+    """Return the mean before each unit [n], and the bet on each effect, g·scale/s² [n, J]."""
     found = level(reward, known)
     size = found.on * found.scale / found.variance
     return found.mean[:-1], size[:-1, None] * effects

@@ -1,9 +1,9 @@
-"""`rollout`: a candidate serves a growing share of people in stages, and none at once where it does harm.
+"""`rollout`: a candidate serves a growing share of people in stages, and none as soon as it is shown to do harm.
 
 The rollout is a small JSON file that `lpi serve --rollout` reads again and again. `plan` writes it: which candidate,
-which stages, by which rules it will be judged, and what the log's past says of the current policy's rewards; `size`
-says how many persons and days that takes. `judge` looks at the log and moves it: on to the next stage, back to serving
-none, or not at all (see `decision`). Judging more often costs nothing: the tests hold at any moment.
+which stages, by which rules it will be judged, and the current policy's rewards in the log; `size`
+says how many persons and days that takes. `judge` reads the log and moves it: on to the next stage, back to serving
+none, or not at all (see `rollout_decision`). Judging more often costs nothing: the tests hold at any moment.
 
 Evidence belongs to one rollout and one version of its candidate. The tests accumulate over its stages; heads are
 counted per stage.
@@ -24,19 +24,19 @@ from localpolicy.runtime.folders import only_writer
 from localpolicy.runtime.formats import Format
 from localpolicy.serving.assignment import BACK, SHADOW, share_of
 from localpolicy.serving.database import Database
-from localpolicy.serving.decision import CODES, RolloutVerdict, decide
+from localpolicy.serving.experiment_units import Tally, Units, rollout_lists, units_of
 from localpolicy.serving.past import Past, known, read_past
 from localpolicy.serving.records import new_id, now
 from localpolicy.serving.reward_tests import LEAST_REWARDED, level
+from localpolicy.serving.rollout_decision import CODES, RolloutVerdict, decide
 from localpolicy.serving.rollout_rules import RolloutRules
 from localpolicy.serving.sample_size import DAY_MS, RolloutSize, rollout_size
-from localpolicy.serving.units import Tally, Units, rollout_lists, units_of
 
 __all__ = ["RolloutRules", "RolloutSize", "RolloutVerdict", "judge", "plan", "read_plan", "roll_back", "size"]
 
 FORMAT = Format(3, "end it (lpi rollout back) or move it away, and plan again with 'lpi rollout plan'")
-ENDED_TOO = (2, *FORMAT.reads)  # can be ended and put aside
-AT_HAND_DAYS = 28  # whose persons are at hand, unless their number is stated
+ENDED_TOO = (2, *FORMAT.reads)  # formats that can be ended and put aside
+AT_HAND_DAYS = 28  # days whose persons count as available, unless their number is stated
 STAGES = (SHADOW, "1", "5", "25", "50", "100")  # percent of traffic
 
 
@@ -49,7 +49,7 @@ def plan(
     rules: RolloutRules | None = None,
     logs: Sequence[Path | str] = (),
 ) -> dict[str, Any]:
-    """Write a rollout of a run or export that begins with its first stage. One that has ended is put aside.
+    """Write the plan of a rollout of a run or export, at its first stage. A plan that has ended is put aside.
 
     `logs`: of the current policy, databases and folders of rotated days.
     """
@@ -67,9 +67,9 @@ def size(
     rules: RolloutRules | None = None,
     persons: int | None = None,
 ) -> RolloutSize:
-    """Persons and days that a rollout of a candidate that is no worse needs, by the current policy's log.
+    """Estimate from the current policy's log the persons and days that a rollout needs if the candidate is no worse.
 
-    `persons` are at hand; None: those who come within four weeks.
+    `persons` are available; None: those who come within four weeks.
     """
     rules = rules or RolloutRules()
     return _size(read_past(logs, rules, at=now()), rules, _shares(stages), persons)
@@ -87,7 +87,7 @@ def _size(past: Past, rules: RolloutRules, shares: dict[str, float], persons: in
 
 
 def _shares(stages: Sequence[str]) -> dict[str, float]:
-    """The share of each stage."""
+    """Return the share of each stage; raise ConfigError unless the stages rise and allow a comparison."""
     shares = {stage: share_of(stage) for stage in stages}
     if list(shares.values()) != sorted(shares.values()) or len(shares) != len(stages) or not stages:
         raise ConfigError(f"stages must rise, as in {', '.join(STAGES)}; got {', '.join(stages)}.")
@@ -109,7 +109,7 @@ def _planned(
     if path.exists():
         old = _read(path, ended=True)
         if old["stage"] != BACK and not old["done"]:
-            raise ConfigError(f"{path} holds a rollout that goes on (stage {old['stage']}). Judge it until it is done "
+            raise ConfigError(f"{path} holds a running rollout (stage {old['stage']}). Judge it until it is done "
                               f"or rolled back, or end it now: lpi rollout back {path}.")  # fmt: skip
         write_json(path.with_name(f"{path.stem}-{old['id']}{path.suffix}"), old)
     moment = now()
@@ -126,7 +126,7 @@ def _planned(
 
 
 def _candidate(path: Path) -> dict[str, str]:
-    """Where the candidate's export lies, and which version it is."""
+    """Return the path and the version of the candidate's export."""
     from localpolicy.serving.exports import read_export
     from localpolicy.serving.service import exported
 
@@ -135,12 +135,12 @@ def _candidate(path: Path) -> dict[str, str]:
 
 
 def read_plan(path: Path | str) -> dict[str, Any]:
-    """A rollout's file."""
+    """Read a rollout's file."""
     return _read(Path(path))
 
 
 def _read(path: Path, *, ended: bool = False) -> dict[str, Any]:
-    """The plan in today's format, or if it only has to be `ended`, as it is."""
+    """Read the plan in today's format; with `ended` (it only has to be ended) as it is."""
     content = read_json(path)
     if not isinstance(content, dict) or "stages" not in content:
         raise RunError(f"{path} is not a rollout. Move it away; then 'lpi rollout plan' makes one.")
@@ -150,9 +150,9 @@ def _read(path: Path, *, ended: bool = False) -> dict[str, Any]:
 
 
 def judge(path: Path | str, *, log: Path | str, apply: bool = True, at: int | None = None) -> RolloutVerdict:
-    """Look at the log, and move the rollout accordingly (unless `apply` is off).
+    """Judge the rollout by the log, and move it accordingly (unless `apply` is off).
 
-    One process at a time: a second one, which looked before the first had rolled back, would advance.
+    A lock admits one process at a time: a second one, which read the log before the first rolled back, would advance.
     """
     with only_writer(Path(path)) if apply else nullcontext():
         return _judged(Path(path), log, apply, at)
@@ -191,11 +191,11 @@ def _judged(path: Path, log: Path | str, apply: bool, at: int | None) -> Rollout
 
 
 def roll_back(path: Path | str, *, why: str) -> None:
-    """End a rollout by hand: the candidate serves no one any more, whatever the log says."""
+    """End a rollout by hand: the candidate gets no more traffic, whatever the log says."""
     with only_writer(Path(path)):
         rollout = _read(Path(path), ended=True)
         if rollout["stage"] == BACK or rollout["done"]:
-            raise ConfigError(f"{path} holds no rollout that goes on: it is {'done' if rollout['done'] else BACK}.")
+            raise ConfigError(f"{path} holds no running rollout: it is {'done' if rollout['done'] else BACK}.")
         entry = {"time": now(), "stage": BACK, "why": why}
         history = [*rollout["history"], entry]
         write_json(Path(path), {**rollout, "stage": BACK, "share": 0.0, "history": history})
@@ -204,7 +204,7 @@ def roll_back(path: Path | str, *, why: str) -> None:
 def _units_of(
     log: Path | str, rollout: dict[str, Any], rules: RolloutRules, shares: dict[str, float]
 ) -> tuple[Units, tuple[int, int], Tally]:
-    """This rollout's units, its shadow answers with failures, and counts over its lists."""
+    """Read this rollout's units, its shadow answers with failures, and counts over its lists."""
     database, tally = Database(log), Tally()
     try:
         lists = rollout_lists(database, rollout["id"], rules.answers, tally)

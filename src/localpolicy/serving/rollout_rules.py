@@ -1,4 +1,4 @@
-"""The rules of a rollout: what it is judged by, and when a stage is left."""
+"""Rules of a rollout: error levels, margins, rewards, and the least persons of a stage."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WIDEST = 0.5  # a wider margin proves nothing
 
 
 class RolloutRules(Settings):
-    """When a rollout goes on, and when it goes back."""
+    """Settings that decide when a rollout advances and when it is rolled back."""
 
     alpha: float = Field(0.05, gt=0, lt=1, description="chance that any alarm is ever false")
     margin: float = Field(
@@ -28,7 +28,7 @@ class RolloutRules(Settings):
     )
     unproven: Literal["back", "hold"] = Field(
         "back", description="what becomes of a stage that has seen its most persons, and neither harm nor its absence "
-        "is proven: nobody gets the candidate any more, or the stage goes on"
+        "is proven: nobody gets the candidate any more, or the stage continues"
     )  # fmt: skip
     scale: float | None = Field(
         None, gt=0, description="reward of a list that losses are shares of; null: the current policy's mean, or its "
@@ -48,40 +48,40 @@ class RolloutRules(Settings):
 
     @property
     def reward_alpha(self) -> float:
-        """Of harm; the guardrails share the rest."""
+        """Error level of the test for harm; the guardrails share the rest."""
         return 0.8 * self.alpha
 
     @property
     def guardrail_alpha(self) -> float:
-        """Of each guardrail: fallbacks, and the ratio of the arms."""
+        """Error level of each guardrail: fallbacks, and the ratio of the arms."""
         return 0.1 * self.alpha
 
     @property
     def horizon_ms(self) -> int:
-        """In milliseconds."""
+        """`horizon` in milliseconds."""
         return round(self.horizon * 1000)
 
     @property
     def ripe_ms(self) -> int:
-        """How long after its first list a unit can still change."""
+        """Milliseconds after its first list during which a unit can still change."""
         return self.horizon_ms + self.answers.window_ms
 
     def margin_at(self, share: float) -> float | None:
-        """The loss that must be ruled out before a stage at this share is left; None where there is nothing to test."""
+        """Return the loss that must be ruled out before a stage at this share is left; None without a test."""
         if not 0 < share < 1:
             return None
         return min(WIDEST, self.margin * (1 if share >= 0.25 else EARLY if share >= 0.05 else FIRST))
 
     def least_persons(self, share: float) -> int:
-        """Persons that a stage at this share sees, at least, before as many as are asked for had the candidate."""
+        """Return the least number of persons of a stage at this share, so that `people` of them get the candidate."""
         return self.units if share == 0 else max(self.units, round(self.people / share))
 
     @property
     def range(self) -> tuple[float, float | None]:
-        """What a list can bring: as stated, else 1 to `places` times what one item can bring; None: nobody knows."""
-        worth = RewardMap.parse(self.answers.rewards)
-        one = [self.answers.default, *worth.names.values(), *(reward for _, reward in worth.thresholds)]
-        one += [] if worth.otherwise is None else [worth.otherwise]
+        """Range of a list's reward: as stated, else 1 to `places` times an item's; None for an unknown upper end."""
+        rewards = RewardMap.parse(self.answers.rewards)
+        one = [self.answers.default, *rewards.names.values(), *(reward for _, reward in rewards.thresholds)]
+        one += [] if rewards.otherwise is None else [rewards.otherwise]
         summed = self.answers.aggregation == "sum"
         if summed and self.smallest_reward is None and min(one) < 0:
             raise ConfigError("where several answers to one item are summed, and some are negative, no reward map says "

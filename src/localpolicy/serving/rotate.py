@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
+from localpolicy.serving.experiment_units import keep_evidence
 from localpolicy.serving.filters import dumps
-from localpolicy.serving.join import FATES, USED, JoinConfig, Joined, Worth
+from localpolicy.serving.join import FATES, USED, JoinConfig, Joined, ResponseReward
 from localpolicy.serving.records import now
-from localpolicy.serving.units import keep_evidence
 
 LOG = logging.getLogger(__name__)
 ROWS = 1 << 16  # of one row group
@@ -39,7 +39,7 @@ TYPES = {
     "beta": pa.float64(), "mode": pa.string(), "floor": pa.float64(), "share": pa.float64(),
     "arm": pa.string(), "stage": pa.string(), "context_id": pa.string(), "past_event": pa.string(),
 }  # fmt: skip
-REQUESTS, FEEDBACK = "_requests", "_feedback"  # folders beside the events, which `prepare` passes over
+REQUESTS, FEEDBACK = "_requests", "_feedback"  # folders next to the events, which `prepare` ignores
 RAW = {
     "id": pa.string(), "time": pa.int64(), "person": pa.string(), "history": pa.string(), "items": pa.string(),
     "propensities": pa.string(), "policy": pa.string(), "beta": pa.float64(), "mode": pa.string(),
@@ -49,18 +49,18 @@ RAW_FEEDBACK = {
     "a.id": pa.string(), "a.request": pa.string(), "r.person": pa.string(), "a.item": pa.string(),
     "a.event": pa.string(), "a.reward": pa.float64(), "a.time": pa.int64(), "a.arrived": pa.int64(),
 }  # fmt: skip
-FATE = "fate"  # what became of an answer (see `Joined`), in a column beside it
+FATE = "fate"  # column with the outcome of an answer (see `Joined`)
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """What was moved: files of events, and how many answers met which fate."""
+    """Result of a rotation: files of events, and the number of answers by fate."""
 
     files: list[Path]
     answers: Counter[str]
 
-    def said(self) -> str:
-        """In words."""
+    def text(self) -> str:
+        """Return the result as lines of text."""
         lines = [f"wrote {file}" for file in self.files]
         if total := self.answers.total():
             parts = ", ".join(f"{count:,} {FATE_WORDS[fate]}" for fate in FATES if (count := self.answers[fate]))
@@ -87,7 +87,7 @@ def rotate(
     grace: float = 0.0,
     late: bool = False,
 ) -> list[Path]:
-    """Move requests whose window is over (or those seen before `upto`, in milliseconds) to Parquet; the files written.
+    """Move requests whose window is over (or those seen before `upto`, in ms) to Parquet; return the files.
 
     `grace` seconds longer they wait for answers that happened within the window and arrive after it. With `late`
     answers count whenever they came, as long as their list has not left the log.
@@ -104,17 +104,17 @@ def move(
     grace: float = 0.0,
     late: bool = False,
 ) -> Rotation:
-    """`rotate`, and what became of every answer that was moved."""
+    """Rotate the log; return the files with the number of moved answers by fate."""
     config, out = config or JoinConfig(), Path(out)
     wait = round(grace * 1000)
     end = now() - config.window_ms - wait if upto is None else upto
     database = Database(log)
     moved = Rotation([], Counter())
     try:
-        with database.told(), database.only_mover():
+        with database.explain_errors(), database.only_mover():
             for claim in (lambda: database.rows(UNFINISHED), lambda: _claim(database, end)):
                 for number, name in claim():
-                    joined = Joined(database, Worth(config), config, number, grace=wait, late=late)
+                    joined = Joined(database, ResponseReward(config), config, number, grace=wait, late=late)
                     moved.files.extend(_finish(joined, out, name, moved.answers))
         return moved
     finally:
@@ -130,7 +130,7 @@ UNFINISHED = "SELECT number, file FROM rotations WHERE sha256 IS NULL ORDER BY n
 
 
 def _claim(database: Database, upto: int) -> list[tuple[int, str]]:
-    """Give the rows to be moved a rotation's number; none where there are none. No border below: clocks step back."""
+    """Claim the rows to be moved; return (number, file) of the rotation. No lower bound on times: clocks step back."""
     with database.transaction(alone=True):
         first = database.rows(f"SELECT MIN(time) FROM requests WHERE {SETTLED}", (upto, upto))[0][0]
         strangers = database.rows(f"SELECT 1 FROM feedback WHERE {STRANGERS} LIMIT 1")
@@ -138,7 +138,7 @@ def _claim(database: Database, upto: int) -> list[tuple[int, str]]:
             return []
         number = database.rows("SELECT COALESCE(MAX(number), 0) + 1 FROM rotations")[0][0]
         since = max(upto if first is None else first, 0)
-        name = f"events-{since:013d}-{upto:013d}-{secrets.token_hex(4)}.parquet"  # nobody else's in that folder
+        name = f"events-{since:013d}-{upto:013d}-{secrets.token_hex(4)}.parquet"  # unique in that folder
         database.execute("INSERT INTO rotations (number, upto, file) VALUES (?, ?, ?)", (number, upto, name))
         database.execute(f"UPDATE requests SET rotation = ? WHERE {SETTLED}", (number, upto, upto))
         database.execute(CLAIM_ANSWERS, (number, number))
@@ -146,12 +146,12 @@ def _claim(database: Database, upto: int) -> list[tuple[int, str]]:
     return [(number, name)]
 
 
-def _finish(joined: Joined, out: Path, name: str, told: Counter[str]) -> list[Path]:
-    """Write what was claimed, then let it go; the file, where there are events to write."""
+def _finish(joined: Joined, out: Path, name: str, counts: Counter[str]) -> list[Path]:
+    """Write the claimed rows and delete them from the log; return the file if there are events to write."""
     path, number, database = out / name, joined.rotation, joined.database
     rows = _write(path, joined.events())
-    if joined.worth.set_aside:
-        LOG.warning("%s; as they came they are in %s", joined.worth.said(), out / FEEDBACK)
+    if joined.response_reward.set_aside:
+        LOG.warning("%s; as they came they are in %s", joined.response_reward.text(), out / FEEDBACK)
     lists = ("FROM requests r LEFT JOIN filters f ON f.digest = r.filter WHERE r.rotation = ? ORDER BY time, id",
              (number,))  # fmt: skip
     _write_raw(out / REQUESTS / name.replace("events", "requests"), RAW, _selected(database, RAW, *lists))
@@ -171,7 +171,7 @@ def _finish(joined: Joined, out: Path, name: str, told: Counter[str]) -> list[Pa
         database.drop_unused_filters()
         database.execute("UPDATE rotations SET rows = ?, sha256 = ?, answers = ? WHERE number = ?",
                          (rows, digest, dumps(fates), number))  # fmt: skip
-    told.update(fates)
+    counts.update(fates)
     return [path] if rows else []
 
 
@@ -179,16 +179,16 @@ def _selected(database: Database, kinds: Mapping[str, Any], source: str, values:
     return database.stream(f"SELECT {', '.join(kinds)} {source}", values)
 
 
-def _with_fates(answers: Iterator[Any], fates: Mapping[str, str], told: Counter[str]) -> Iterator[Any]:
-    """Answers as they came, with what became of each; counted by the way."""
+def _with_fates(answers: Iterator[Any], fates: Mapping[str, str], counts: Counter[str]) -> Iterator[Any]:
+    """Yield the answers as they came, each with its fate, and count the fates."""
     for answer in answers:
         fate = fates.get(answer[0], USED)
-        told[fate] += 1
+        counts[fate] += 1
         yield (*answer, fate)
 
 
 def _write(path: Path, events: Iterator[dict[str, Any]]) -> int:
-    """Write events to a whole file; none where there are none."""
+    """Write events to a file and return their number; no file if there are none."""
     count, block = 0, list(_some(events))
     if not block:
         return 0
@@ -206,7 +206,7 @@ def _write(path: Path, events: Iterator[dict[str, Any]]) -> int:
 
 
 def _write_raw(path: Path, kinds: Mapping[str, pa.DataType], rows: Iterator[Any]) -> None:
-    """Rows as they were logged: lists for audits, answers because only one of several counts in the events."""
+    """Write rows as logged: lists for audits, answers because only one of several counts in the events."""
     schema = pa.schema([(name.split(".")[-1], kind) for name, kind in kinds.items()])
     with whole_file(path) as partial, pq.ParquetWriter(partial, schema) as writer:
         while block := list(_some(rows)):

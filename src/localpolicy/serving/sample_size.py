@@ -1,9 +1,9 @@
-"""How many persons a rollout needs: persons = C · CV² / (p (1 - p) d²), and the days that they take.
+"""Sample size of a rollout: persons = C · CV² / (p (1 - p) d²), and the days until they have come.
 
 CV² is the variance of a person's reward over the square of its mean, p the share that gets the candidate, d the margin
 of the stage. One law fits clicks, prices and lists of every length within some ten percent; C is from simulated
-rollouts whose candidate equals the current policy. Evidence goes on over stages, so a stage needs what those before it
-have not brought.
+rollouts whose candidate equals the current policy. Evidence accumulates over stages, so a stage needs what those before
+it have not brought.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ def persons_needed(cv2: float, share: float, margin: float, *, c: float) -> floa
 
 
 def least_margin(cv2: float, persons: float) -> float:
-    """The least margin that so many persons can prove: √(60 · CV² / M)."""
+    """√(60 · CV² / M): the least margin that M persons can prove."""
     return math.sqrt(PROVABLE * cv2 / persons)
 
 
 class StageSize(Settings):
-    """What one stage needs."""
+    """Sample size of one stage."""
 
     share: float = Field(description="of people that get the candidate")
     margin: float | None = Field(description="the loss that must be ruled out before the stage is left; null: none")
-    persons: int = Field(description="half of the rollouts whose candidate is no worse leave the stage within so many")
-    most: int = Field(description="19 of 20 do")
+    persons: int = Field(
+        description="persons within which half of the rollouts of a candidate that is no worse leave the stage"
+    )
+    most: int = Field(description="persons within which 19 of 20 do")
 
 
 class RolloutSize(Settings):
-    """What a rollout needs, if its candidate is no worse."""
+    """Sample size of a rollout whose candidate is no worse."""
 
     cv2: float = Field(description="variance over squared mean of a person's reward of a list")
     persons_a_day: float = Field(description="persons that come in a day")
@@ -52,16 +54,16 @@ class RolloutSize(Settings):
 
     @property
     def persons(self) -> int:
-        """Of the whole rollout, in half of the cases."""
+        """Persons of the whole rollout, enough in half of the cases."""
         return sum(stage.persons for stage in self.stages.values())
 
     @property
     def most(self) -> int:
-        """Of the whole rollout, in 19 of 20 cases."""
+        """Persons of the whole rollout, enough in 19 of 20 cases."""
         return sum(stage.most for stage in self.stages.values())
 
     def days(self, persons: float) -> float:
-        """Until so many persons have come; each stage waits for the last of them."""
+        """Return the days until `persons` have come; each stage waits for the last of them."""
         return persons / self.persons_a_day + len(self.stages) * self.wait_days
 
 
@@ -69,7 +71,7 @@ def rollout_size(
     cv2: float, margins: Mapping[str, tuple[float, float | None]], *, persons_a_day: float, wait_days: float,
     least: Mapping[str, int], at_hand: float,
 ) -> RolloutSize:  # fmt: skip
-    """Out of share and margin of each stage, and the least persons that each must see."""
+    """Compute the sample size from share and margin of each stage, and the least persons that each must see."""
     return RolloutSize(
         cv2=cv2, persons_a_day=persons_a_day, wait_days=wait_days, at_hand=round(at_hand),
         least_margin=least_margin(cv2, at_hand),
@@ -86,7 +88,7 @@ def rollout_size(
 def _by_stage(
     cv2: float, margins: Mapping[str, tuple[float, float | None]], least: Mapping[str, int], c: float
 ) -> list[int]:
-    """Persons of each stage; information, Σ p (1 - p), is kept from stage to stage."""
+    """Return the persons of each stage; information, Σ p (1 - p), is kept from stage to stage."""
     persons, information = [], 0.0
     for stage, (share, margin) in margins.items():
         each = share * (1 - share)

@@ -1,4 +1,4 @@
-"""What clients send and get: the OpenAPI document is made from these."""
+"""Bodies of requests and responses, from which the OpenAPI document is made."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WRITABLE = r"^[^\x00]*$"  # a zero byte cannot be stored; JSON has no halves of 
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is 3. Neither texts nor true and false are numbers."""
+    """Convert 3.0 to 3, since JSON has one kind of number; raise ValueError for a text, true or false."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("expected a whole number")
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -44,7 +44,7 @@ Moment = Annotated[Whole, Field(ge=0, le=253_402_300_799_999)]  # milliseconds, 
 
 
 class Body(BaseModel):
-    """Unknown fields are errors."""
+    """Body of a request; an unknown field is an error."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
@@ -57,7 +57,7 @@ class PastEvent(Body):
 
 
 def at_most(most: int) -> Any:
-    """A limit of a list: the parser stops at the first element past it, and at the first wrong one."""
+    """Return a length limit of a list; the parser stops at the first element past it, or the first wrong one."""
     return Field(max_length=most, fail_fast=True)
 
 
@@ -66,7 +66,7 @@ Ids = list[Item]
 
 
 class Recommend(Body):
-    """A question for a list."""
+    """Request for a list."""
 
     history: History = Field(description="items, or items with their events; most recent last")
     k: Whole = Field(10, ge=1, description="length of the list")
@@ -74,7 +74,7 @@ class Recommend(Body):
     candidates: Ids | None = Field(None, description="only these may be shown")
     exclude: Ids = Field([], description="these may not be shown")
     exclude_seen: StrictBool = Field(False, description="nor what the history holds")
-    exclude_last: Whole = Field(0, ge=0, description="nor the last so many items of the history; 1: what is seen now")
+    exclude_last: Whole = Field(0, ge=0, description="nor the last n items of the history; 1: what is seen now")
     beta: Real | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
@@ -82,7 +82,7 @@ class Recommend(Body):
 
     @property
     def item_filter(self) -> Filter:
-        """What may be shown."""
+        """Filter of the items that may be shown."""
         candidates = None if self.candidates is None else tuple(self.candidates)
         return Filter(tuple(self.exclude), candidates, self.exclude_seen, self.exclude_last)
 
@@ -91,13 +91,13 @@ Question = TypeVar("Question", bound=Body)
 
 
 def recommend_within(config: ServeConfig) -> type[Recommend]:
-    """`Recommend` within one service's limits."""
+    """Return the model `Recommend` narrowed to this service's limits."""
     ids = Annotated[Ids, at_most(config.most_ids)]
     return narrowed(Recommend, candidates=ids | None, exclude=ids, **_lengths(config))
 
 
 def preview_within(config: ServeConfig) -> type[PreviewRequest]:
-    """`PreviewRequest` within one service's limits."""
+    """Return the model `PreviewRequest` narrowed to this service's limits."""
     return narrowed(PreviewRequest, **_lengths(config))
 
 
@@ -109,7 +109,7 @@ def _lengths(config: ServeConfig) -> dict[str, Any]:
 
 
 def narrowed(model: type[Question], **kinds: Any) -> type[Question]:
-    """A model with other types of some fields: their descriptions and defaults stay."""
+    """Return a model with other types of some fields; their descriptions and defaults stay."""
     fields: dict[str, Any] = {}
     for name, kind in kinds.items():
         about = model.model_fields[name]
@@ -118,7 +118,7 @@ def narrowed(model: type[Question], **kinds: Any) -> type[Question]:
 
 
 class Listed(BaseModel):
-    """A list, and with which probability each place was drawn given those above it."""
+    """A list, with the probability of each place given the places above it."""
 
     request: str
     items: list[int | str]
@@ -127,20 +127,20 @@ class Listed(BaseModel):
     mode: str = Field(description="drawn, top or fallback")
     beta: float | None
     floor: float
-    filter: str = Field(description="digest of what was filtered; empty where nothing was")
+    filter: str = Field(description="digest of the filter; empty if nothing was filtered")
     arm: str
     unknown: int = Field(description="items of the history that the policy does not know")
     logged: bool
 
 
 class NamedList(Listed):
-    """A list with names, where they were asked for."""
+    """A list with the items' names, if they were requested."""
 
     names: list[str] = Field(description="as the item table says; an item without a name is called by its id")
 
 
 class ShownReport(Body):
-    """What was really seen of a list."""
+    """Report of how much of a list was really seen."""
 
     request: Text
     places: Whole | None = Field(None, ge=0, le=10_000, description="how many, from the top; default: all")
@@ -148,25 +148,25 @@ class ShownReport(Body):
 
 
 class FeedbackReport(Body):
-    """What came back."""
+    """Report of the user's answer to one shown item."""
 
     id: Text = Field(description="yours: sent twice, it counts once")
     request: Text
     item: Item
     event: Text
-    reward: Real | None = Field(None, ge=-1e9, le=1e9, description="default: what the reward map says of the event")
+    reward: Real | None = Field(None, ge=-1e9, le=1e9, description="default: the reward map's for the event")
     time: Moment | None = Field(None, description="milliseconds since 1970, within the list's life; default: now")
 
 
 class Stored(BaseModel):
-    """It is on the disk."""
+    """Acknowledgement of a report: stored or a duplicate, in time or late."""
 
-    stored: bool = Field(description="false where the same was stored before, or the request is not in the log's share")
+    stored: bool = Field(description="false if it was stored before, or the request is not in the logged share")
     late: bool = False
 
 
 class PreviewRequest(Body):
-    """A question for μ̂'s list and the dial's, side by side. Nothing of it is logged."""
+    """Request for μ̂'s list and the dial's, side by side. Neither is logged."""
 
     history: History
     beta: Real = Field(ge=SMALLEST_BETA)
@@ -174,7 +174,7 @@ class PreviewRequest(Body):
 
 
 class Side(BaseModel):
-    """One of two lists: its best items, what they are called, their probabilities, and those under the other policy."""
+    """One side of a preview: the best items, their names and probabilities, and those under the other policy."""
 
     items: list[int | str]
     names: list[str]
@@ -193,7 +193,7 @@ class Preview(BaseModel):
 
 
 class PolicyState(BaseModel):
-    """A policy that answers, or might."""
+    """A policy in service: the current one or a candidate, with its share of traffic."""
 
     arm: str
     version: str
@@ -205,28 +205,28 @@ class PolicyState(BaseModel):
 
 
 class Policies(BaseModel):
-    """Who answers."""
+    """The policies in service, the rollout's stage, and the last rejected export."""
 
     policies: list[PolicyState]
     stage: str
-    refused: str | None = Field(description="why the last new export was refused, where one was")
+    refused: str | None = Field(description="why the last new export was refused, if one was")
     samples: list[dict[str, Any]] = Field(description="histories to look at")
 
 
 class Health(BaseModel):
-    """ok."""
+    """Liveness: the status is `ok`."""
 
     status: str
 
 
 class Readiness(Health):
-    """Lists can be made, and where they are written down: on this server's own disk, or in a shared database."""
+    """Readiness to make lists, and where they are logged: on this server's disk, or in a shared database."""
 
     log: str = Field(description="'own disk', 'shared database', or that the shared database does not answer")
 
 
 class Problem(BaseModel):
-    """What is wrong, and what to do."""
+    """Body of an error: what is wrong, what to do, and in which field."""
 
     error: str
     field: str | None = None

@@ -47,7 +47,7 @@ def falls(arm: np.ndarray, probability: np.ndarray, outcome: np.ndarray) -> np.n
 
 
 def before(values: np.ndarray, start: float = 0.0) -> np.ndarray:
-    """The sum of all values before each one, and of `start`."""
+    """Return `start` plus the sum of all values before each one."""
     return start + np.concatenate([[0.0], np.cumsum(values)[:-1]])[: len(values)]
 
 

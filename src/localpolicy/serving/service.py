@@ -1,4 +1,4 @@
-"""`serve`: an export behind HTTP, in one process or several."""
+"""`serve`: runs an export behind HTTP, in one process or several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refuse
 
 
 def exported(path: Path) -> Path:
-    """The export at `path`; a run is exported into its folder first, where that was not done yet."""
+    """Return the export at `path`; export a run into its folder first, unless that was done."""
     if (path / "export.json").exists() or not (path / "policy.json").exists():
         return path
     made = path / "export"
@@ -44,7 +44,7 @@ def exported(path: Path) -> Path:
 
 
 def is_export_of(made: Path, run: Path) -> bool:
-    """Whether an export is this run's as it is now."""
+    """Whether an export was made from this run as it is now."""
     written = read_export(made, verify=False)
     manifest = read_json(run / "manifest.json") if (run / "manifest.json").exists() else {}
     now = (manifest.get("policy_sha256"), sha256(run / "policy.json"))
@@ -104,7 +104,7 @@ def serve(
 
 @contextmanager
 def shared_numbers() -> Iterator[Path]:
-    """A folder for the metrics of all workers, gone at the end; those that killed services left are cleared first."""
+    """Context manager: a temporary folder for the metrics of all workers; those of killed services are removed."""
     for left in Path(tempfile.gettempdir()).glob(f"{NUMBERS}*"):
         if (lock := lock_if_free(left)) is not None:
             shutil.rmtree(left, ignore_errors=True)  # another user's stays
@@ -120,7 +120,7 @@ def shared_numbers() -> Iterator[Path]:
 
 
 def _check(config: ServeConfig) -> None:
-    """Open everything once, here, where an error can be told."""
+    """Open export and log once before the workers start, so that errors reach the user."""
     if (config.export / LAYER).exists():
         Layers(config)
     else:

@@ -1,4 +1,4 @@
-"""A graph in onnxruntime, opened twice: once for single histories, once for batches.
+"""Session of an ONNX graph, opened twice: once for single histories, once for batches.
 
 By default onnxruntime packs weights for matrix products. That pays for several rows; for one row the product with the
 item table is one read of it, which packed weights make nearly twice as slow. Both are opened at once, since an export
@@ -17,7 +17,7 @@ from localpolicy.errors import RunError
 
 
 class GraphSession:
-    """Answers feeds of any number of rows."""
+    """Session that computes logits for any number of histories."""
 
     def __init__(self, path: Path, threads: int, *, int8: bool = False) -> None:
         try:
@@ -31,7 +31,7 @@ class GraphSession:
         self._inputs = {given.name for given in self._one.get_inputs()}  # one that changes nothing is not in the graph
 
     def run(self, feed: dict[str, np.ndarray]) -> np.ndarray:
-        """Logits [B, V]."""
+        """Compute the logits [B, V]."""
         session = self._one if len(feed["lengths"]) == 1 else self._many
         logits: np.ndarray = session.run(["logits"], {name: feed[name] for name in feed if name in self._inputs})[0]
         return logits

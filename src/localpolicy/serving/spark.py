@@ -1,4 +1,4 @@
-"""The same lists on Spark: every Arrow batch of a table is answered by the exported policy, without torch."""
+"""Lists on Spark: the exported policy answers every Arrow batch of a table, without torch."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def recommend_table(frame: DataFrame, export: Path | str, k: int, *, beta: float | None = None) -> DataFrame:
-    """The table's rows with `items` and `log_probability` beside them: the k best for each `history`.
+    """Add the columns `items` and `log_probability` to a table: the k best for each `history`.
 
-    `history` is an array of item ids, most recent last, and `events`, where the table has it, an array of their names.
-    The export must lie at the same path on every machine.
+    `history` is an array of item ids, most recent last, and `events`, if the table has it, an array of their names.
+    The export must be at the same path on every machine.
     """
     from pyspark.sql.types import ArrayType, DoubleType, LongType, StringType, StructField, StructType
 
@@ -37,7 +37,7 @@ def recommend_table(frame: DataFrame, export: Path | str, k: int, *, beta: float
 
 
 def with_lists(batch: pa.RecordBatch, made: Recommender, k: int, *, beta: float | None = None) -> pa.RecordBatch:
-    """One batch with the k best of each of its histories, and their log-probabilities."""
+    """Return a batch with the k best items of each of its histories, and their log-probabilities."""
     histories = [cell or [] for cell in batch.column("history").to_pylist()]
     events: list[Any] | None = None
     if "events" in batch.schema.names:

@@ -1,4 +1,4 @@
-"""Spans for OpenTelemetry, where its API is installed and it is said where they go; else nothing.
+"""Spans for OpenTelemetry, if its API is installed and a collector is configured; else none.
 
 OTEL_EXPORTER_OTLP_ENDPOINT names a collector, as everywhere. A provider that another tool has set up is used as it is.
 """
@@ -47,7 +47,7 @@ def _api() -> Any:
 
 
 def _tracer() -> Any:
-    """The tracer; None where no provider was set up. Spans that go nowhere took a fifth of a request's time."""
+    """Return the tracer; None without a provider, since unexported spans took a fifth of a request's time."""
     trace = _api()
     if trace is None or isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
         return None
@@ -55,7 +55,7 @@ def _tracer() -> Any:
 
 
 def span(name: str, **attributes: str | int | float | bool) -> AbstractContextManager[Any]:
-    """A span around a block. Neither persons nor items belong into its attributes: traces are kept by others."""
+    """Context manager: a span around a block. Its attributes name neither persons nor items: others keep traces."""
     tracer = _tracer()
     if tracer is None:
         return NOTHING

@@ -1,4 +1,4 @@
-"""`verify`: are the files of a run, a data set or an export what they were when they were written?"""
+"""`verify`: whether the files of a run, a data set or an export are unchanged since they were written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from localpolicy.serving.exports import read_export
 
 
 def verify(folder: Path | str) -> list[str]:
-    """Read every file of the folder and compare its digest with the recorded one; the names of all that were read.
+    """Compare the digest of every file of the folder with the recorded one; return the names of the files.
 
-    Raises where a file is missing or has changed, and names it.
+    Raise RunError, which names the file, if one is missing or has changed.
     """
     folder = Path(folder)
     if (folder / "export.json").exists():
@@ -20,7 +20,7 @@ def verify(folder: Path | str) -> list[str]:
     if not (folder / "manifest.json").exists():
         raise RunError(
             f"{folder} has no manifest.json: it is no finished run, no prepared data set and no export. A training "
-            "that was stopped goes on with 'lpi train --resume'."
+            "that was stopped is continued by 'lpi train --resume'."
         )
     content = read_json(folder / "manifest.json")
     if isinstance(content, dict) and "counts" in content:

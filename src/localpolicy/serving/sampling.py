@@ -7,8 +7,8 @@ The law is Plackett and Luce's (Luce 1959; Plackett 1975): place j takes item a 
 Gumbel noise and a top-k draw from the same law (Yellott 1977), but cost one logarithm per item, and give the
 propensity only through a second sum. Here weights are summed once, in blocks; a draw looks up one uniform number among
 the block sums, then within one block. Items drawn with replacement, of which repeats are left out, have the law above:
-so all places are looked up at once, and only where a peaked policy repeats itself too often does the list go on place
-by place. The catalogue is read once, and the propensity is the very quotient that the draw used: numerator and
+so all places are looked up at once, and only if a peaked policy repeats itself too often is the list continued place
+by place. The catalogue is read once, and the propensity is the quotient that the draw itself used: numerator and
 denominator come from the same numbers. Filters set weights to 0 before the draw.
 """
 
@@ -23,8 +23,10 @@ from localpolicy.errors import ConfigError, DataError, RunError
 
 BLOCK = 128  # items per block sum
 TRIES = 2  # draws with replacement per place
-LEAST_LEFT = 2.0**-10  # of all weight, at the last place: below it, what was drawn is not subtracted but summed anew
-GROUP = 32  # items whose maximum is taken, in search of the best
+LEAST_LEFT = (
+    2.0**-10
+)  # of all weight, at the last place: below it the remaining weight is summed again, not updated by subtraction
+GROUP = 32  # items per block maximum, in the search for the top k
 UNDERFLOW = 2.0**-60  # of what is left, relative to the best: below it float32 weights lose digits
 SMALLEST_FLOOR = 1e-6  # of ε, where it is not 0: keeps every weight far from underflow
 
@@ -37,20 +39,20 @@ class Drawn(NamedTuple):
 
 
 def check_floor(floor: float) -> float:
-    """ε, or an error."""
+    """Return ε; raise ConfigError unless it is 0 or between SMALLEST_FLOOR and 1."""
     if floor != 0 and not SMALLEST_FLOOR <= floor <= 1:  # NaN included
         raise ConfigError(f"the exploration floor must be 0 or between {SMALLEST_FLOOR:g} and 1, got {floor}.")
     return floor
 
 
 def check_length(k: int, left: int) -> None:
-    """Raise unless a list of k can be made of what is left."""
+    """Raise DataError unless a list of k items can be made of those left."""
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (items left after filters), got {k}.")
 
 
 def top(logits: np.ndarray, k: int, *, forbidden: Sequence[np.ndarray] | None = None) -> Drawn:
-    """The k best of each row, best first; equal ones in order of index. Deterministic, so each has propensity 1."""
+    """Return the k best items of each row, best first, ties by index. Deterministic, so each has propensity 1."""
     logits = _masked(logits, forbidden, k)
     size = logits.shape[1]
     index = np.empty((len(logits), k), np.int64)
@@ -68,7 +70,7 @@ def top(logits: np.ndarray, k: int, *, forbidden: Sequence[np.ndarray] | None = 
 
 
 def _kth_largest(values: np.ndarray, k: int) -> float:
-    """The k-th largest number: it lies in the k groups with the largest maxima (see `catalogue.largest`)."""
+    """Return the k-th largest number, which is in the k groups with the largest maxima (see `catalogue.largest`)."""
     groups = len(values) // GROUP
     if groups > k:
         whole = values[: groups * GROUP].reshape(GROUP, groups)
@@ -85,7 +87,7 @@ def plackett_luce(
     floor: float = 0.0,
     forbidden: Sequence[np.ndarray] | None = None,
 ) -> Drawn:
-    """k draws without replacement from each row of unnormalised log-probabilities [B, V]."""
+    """Draw k items without replacement from each row of unnormalised log-probabilities [B, V]."""
     logits = _masked(logits, forbidden, k)
     weights = _Weights(logits, check_floor(floor))
     tried = weights.look_up(rng.random((len(logits), TRIES * k)))
@@ -110,7 +112,7 @@ def plackett_luce(
 def conditional_propensities(
     logits: np.ndarray, index: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[np.ndarray] | None = None
 ) -> np.ndarray:
-    """The propensities [B, K] with which `plackett_luce` would have drawn these lists: for audits."""
+    """Return the propensities [B, K] with which `plackett_luce` would have drawn these lists: for audits."""
     logits = _masked(logits, forbidden, index.shape[1])
     weights = _Weights(logits, check_floor(floor))
     propensity = np.empty(index.shape)
@@ -152,13 +154,13 @@ def transforms(
 
 
 def first_place(logits: np.ndarray, *, floor: float = 0.0, forbidden: Sequence[np.ndarray] | None = None) -> np.ndarray:
-    """The probability [B, V] of each item at the first place."""
+    """Return the probability [B, V] of each item at the first place."""
     weights = _Weights(_masked(logits, forbidden, 1), check_floor(floor))
     return np.asarray(weights.weight[:, : weights.size] / weights.sums.sum(1, keepdims=True))
 
 
 def _masked(logits: np.ndarray, forbidden: Sequence[np.ndarray] | None, k: int) -> np.ndarray:
-    """The scores in float32, with -inf at what may not be shown; a copy only where something is forbidden."""
+    """Return the scores in float32, with -inf at forbidden items; a copy only if there are any."""
     logits = np.atleast_2d(np.asarray(logits, np.float32))
     if not (np.isfinite(logits.max()) and np.isfinite(logits.min())):  # NaN is both
         raise RunError("the policy gave a score that is not a finite number; the list was not drawn.")
@@ -172,7 +174,7 @@ def _masked(logits: np.ndarray, forbidden: Sequence[np.ndarray] | None, k: int) 
 
 
 class _Weights:
-    """What is left of B rows of weights, and the sums over blocks of them. Scores are only read."""
+    """Weights of the items not drawn yet, of B rows, and their sums over blocks. The scores are not changed."""
 
     def __init__(self, logits: np.ndarray, floor: float) -> None:
         self.logits, self.floor = logits, floor
@@ -195,12 +197,12 @@ class _Weights:
             self._sum(self.rows)
 
     def _scale_up(self, faint: np.ndarray) -> None:
-        """What is left of these rows, relative to the best of it."""
+        """Rescale the remaining weights of these rows relative to their largest, against underflow."""
         left = self.logits[faint]
         for items in self.drawn:
             left[np.arange(len(faint)), items[faint]] = -np.inf
         largest = left.max(1, keepdims=True)
-        some = np.isfinite(largest[:, 0])  # else nothing is left at all, and the list is whole
+        some = np.isfinite(largest[:, 0])  # else no item is left, and the list is complete
         self.weight[faint[some], : self.size] = np.exp(left[some] - largest[some])
         self._sum(faint[some])
 
@@ -214,7 +216,7 @@ class _Weights:
         self.sums[rows] = weight.reshape(len(rows), self.blocks, self.block).sum(2, dtype=np.float64)
 
     def look_up(self, uniform: np.ndarray) -> np.ndarray:
-        """The items at which the cumulative sum of what is left passes `uniform` [B, M] of its total: [B, M]."""
+        """Return the items [B, M] at which the cumulative remaining weight passes `uniform` [B, M] of its total."""
         upto = self.sums.cumsum(1)
         aim = uniform * upto[:, -1:]
         block = _first_above(upto[:, None], aim, self.sums[:, None])
@@ -225,7 +227,7 @@ class _Weights:
         return np.asarray(block * self.block + within)
 
     def remove(self, item: np.ndarray) -> np.ndarray:
-        """Take these items out [B]; the share each had of what was left."""
+        """Remove these items [B] and return the share of the remaining weight that each had."""
         share = self.weight[self.rows, item] / self.sums.sum(1)
         self.weight[self.rows, item] = 0
         self.drawn.append(item)
@@ -240,9 +242,9 @@ class _Weights:
 
 
 def _first_above(upto: np.ndarray, aim: np.ndarray, parts: np.ndarray) -> np.ndarray:
-    """The first column [B, M] whose cumulative sum [B, M or 1, n] exceeds the aim [B, M].
+    """Return the first column [B, M] whose cumulative sum [B, M or 1, n] exceeds the aim [B, M].
 
-    Where rounding leaves none, the last part above 0.
+    If rounding leaves none, return the last part above 0.
     """
     column: np.ndarray = (upto > aim[..., None]).argmax(-1)
     late = ~(upto[..., -1] > aim)

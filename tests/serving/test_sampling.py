@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from localpolicy.errors import ConfigError, DataError, RunError
-from localpolicy.serving import draw
-from localpolicy.serving.draw import conditional_propensities, plackett_luce, top, transforms
+from localpolicy.serving import sampling
+from localpolicy.serving.sampling import conditional_propensities, plackett_luce, top, transforms
 
 LOGITS = np.log(np.array([[0.4, 0.1, 0.25, 0.05, 0.2]]))
 
@@ -45,7 +45,7 @@ class Planned:
 
 @pytest.fixture(params=[2, 1024], ids=["three blocks", "one block"])
 def blocks(request, monkeypatch):
-    monkeypatch.setattr(draw, "BLOCK", request.param)
+    monkeypatch.setattr(sampling, "BLOCK", request.param)
 
 
 @pytest.mark.usefixtures("blocks")

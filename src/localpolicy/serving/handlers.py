@@ -1,4 +1,4 @@
-"""What each endpoint does, apart from HTTP: one object per worker."""
+"""Request handlers: what each endpoint does, apart from HTTP. One object per worker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from localpolicy.limits import FALLBACK
 from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment, Route
-from localpolicy.serving.draw import check_floor, check_length, top
-from localpolicy.serving.join import FATES, JoinConfig, Worth
-from localpolicy.serving.log import Found, Log, LogError, Unknown
+from localpolicy.serving.join import FATES, JoinConfig, ResponseReward
+from localpolicy.serving.log import Found, Log, LogError, UnknownRequest
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, is_made_with, new_id, now, time_of
+from localpolicy.serving.sampling import check_floor, check_length, top
 from localpolicy.serving.schema import (
     FeedbackReport,
     Listed,
@@ -42,11 +42,11 @@ from localpolicy.serving.schema import (
 from localpolicy.serving.tracing import span
 
 LOG = logging.getLogger(__name__)
-SHARED_SECONDS = 0.5  # that the log has to answer those who watch this server
+SHARED_SECONDS = 0.5  # time limit of the log for a health check or a request for metrics
 
 
 class Service:
-    """A deployment, a queue, a log and counters."""
+    """Request handlers of one worker, with its deployed policies, batch queue, log and metrics."""
 
     def __init__(self, config: ServeConfig) -> None:
         self.config = config
@@ -63,16 +63,16 @@ class Service:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def deployed(self, config: ServeConfig) -> Any:
-        """What answers."""
+        """The policies to serve, opened from the export and the rollout's file."""
         return Deployment(config.export, rollout=config.rollout, threads=config.threads)
 
     def close(self) -> None:
-        """Write what waits, and let go."""
+        """Write the records that wait, and close the log and the queue."""
         self.batcher.close()
         self.log.close()
 
     async def watch(self) -> None:
-        """Look for new exports and stages, and for damage to those that are served, until cancelled."""
+        """Load new exports and rollout stages, and check the files of those served for damage, until cancelled."""
         checked = time.monotonic()
         while True:
             await asyncio.sleep(self.config.poll_seconds)
@@ -81,12 +81,12 @@ class Service:
                 if time.monotonic() >= checked + self.config.verify_seconds:
                     await asyncio.to_thread(self.deployment.recheck)
                     checked = time.monotonic()
-            except Exception:  # whatever lies there now, the next export or stage must still be found
-                LOG.exception("looking for a new export or stage failed; what is served goes on")
+            except Exception:  # whatever is there now, the next export or stage must still be found
+                LOG.exception("looking for a new export or stage failed; the policy in service is unchanged")
             self.count_totals()
 
     def count_totals(self) -> None:
-        """Tell the metrics what others count."""
+        """Copy the totals that the queue, the log and the deployment count into the metrics."""
         totals = {
             "batches": self.batcher.batches, "batched_requests": self.batcher.questions,
             "log_records": self.log.records, "log_transactions": self.log.transactions,
@@ -97,7 +97,7 @@ class Service:
             self.metrics.begin("lists", arm="", mode=mode, policy=policy)
 
     async def numbers(self) -> str:
-        """The metrics, with what rotations have done, where the log says so soon."""
+        """Return the metrics as text, with rotated answers by outcome if the log answers in time."""
         self.count_totals()
         with suppress(TimeoutError, LogError):
             async with asyncio.timeout(SHARED_SECONDS):
@@ -105,7 +105,7 @@ class Service:
         return self.metrics.text()
 
     async def written(self, answer: Awaitable[Any]) -> Any:
-        """What the log answers, or an error where it takes too long: then nothing is acknowledged."""
+        """Return the log's answer, or raise LogError if it takes too long: then nothing is acknowledged."""
         try:
             async with asyncio.timeout(self.config.log_seconds):
                 return await answer
@@ -113,9 +113,9 @@ class Service:
             raise LogError(f"the log did not answer within {self.config.log_seconds:g} seconds.") from None
 
     async def ready(self) -> Readiness:
-        """Whether lists can be made here; raises where the log's own disk takes nothing. Nothing is written.
+        """Return that lists can be made here; raise LogError if the log's own disk takes no record. Nothing is written.
 
-        A database that several servers share is told apart: where it does not answer no other server does better, so
+        A database that several servers share is an exception: if it does not answer, no other server does better, so
         this one stays in service, and says 503 until the database is back.
         """
         if self.log.shared:
@@ -133,7 +133,7 @@ class Service:
     # ------------------------------------------------------------------ lists
 
     async def recommend(self, asked: Recommend) -> Listed:
-        """Make a list, write it down, then answer."""
+        """Make a list, log it, then return it."""
         began, moment = time.perf_counter(), now()
         request = new_id(moment, self.log.key)
         route = self.deployment.route(asked.person or request)
@@ -171,7 +171,7 @@ class Service:
         return listed
 
     async def _made(self, asked: Recommend, route: Route) -> tuple[ListRequest, Made]:
-        """The list. What only a candidate cannot answer, a fallback does: nobody is refused for their arm."""
+        """Make the list. If only the candidate cannot, use a fallback list: no request is refused for its arm."""
         try:
             question = self._question(asked, route.recommender)
             return question, await self.batcher.ask(question)
@@ -183,7 +183,7 @@ class Service:
             return question, replace(await self.batcher.ask(question), failed=True)
 
     def _question(self, asked: Recommend, recommender: Recommender) -> ListRequest:
-        """The question in the policy's words; raises where it makes none."""
+        """Translate a request into the policy's items and events; raise DataError if it makes no sense."""
         config = self.config
         items, events = self._history(asked.history, recommender)
         for name, ids in (("candidates", asked.candidates or ()), ("exclude", asked.exclude)):
@@ -205,7 +205,7 @@ class Service:
         return items, events
 
     def _is_logged(self, request: str) -> bool:
-        """Whether a request is in the logged share: by its id, so that its answers agree."""
+        """Whether a request is in the logged share; decided by its id, so that its reports are treated likewise."""
         if self.config.share >= 1:
             return True
         return int(hashlib.sha256(request.encode()).hexdigest()[:13], 16) / 16**13 < self.config.share
@@ -217,7 +217,7 @@ class Service:
             self.metrics.add("model_failures")
 
     def _shadow(self, asked: Recommend, request: str, candidate: Recommender, rollout: str) -> None:
-        """Ask the candidate too, and only note whether it answers."""
+        """Ask the candidate too, and log only whether it could answer."""
         if len(self._tasks) >= self.config.batch:
             return
 
@@ -233,10 +233,10 @@ class Service:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # ------------------------------------------------------------------ what became of them
+    # ------------------------------------------------------------------ reports of clients
 
     async def shown(self, report: ShownReport) -> Stored:
-        """How much of a list was seen."""
+        """Log the number of places of a list that were seen."""
         logged = await self._find(report.request)
         if not self._is_logged(report.request):
             return Stored(stored=False)
@@ -246,22 +246,22 @@ class Service:
         if places > len(logged.items):
             raise DataError(f"the list has {len(logged.items)} places, {places} cannot have been shown.")
         arrived = now()
-        record = Shown(report.request, places, self._told(report.time, logged.made, arrived), arrived)
+        record = Shown(report.request, places, self._check_time(report.time, logged.made, arrived), arrived)
         self.metrics.add("shown")
         return Stored(stored=await self.written(self.log.append(record)))
 
     async def feedback(self, answer: FeedbackReport) -> Stored:
-        """What came back for one shown item. Whether it is late is a matter of this server's clock alone."""
+        """Log an answer to one shown item. This server's clock alone decides whether it is late."""
         logged = await self._find(answer.request)
         if not self._is_logged(answer.request):
             return Stored(stored=False)
         arrived = now()
         made = time_of(answer.request) if logged is None else logged.made
-        assert made is not None, "an id that is none was refused"
-        moment = self._told(answer.time, made, arrived)
+        assert made is not None, "an invalid id was refused"
+        moment = self._check_time(answer.time, made, arrived)
         if logged is not None and answer.item not in logged.items:
             raise DataError(f"the list of request {answer.request} holds no item {answer.item!r}.")
-        self._check_worth(answer)
+        self._check_reward(answer)
         late = logged is None or arrived > logged.seen + self.config.window_ms
         record = Feedback(
             answer.id, answer.request, answer.item, answer.event, answer.reward, moment, late, arrived
@@ -270,8 +270,8 @@ class Service:
         self.metrics.add("feedback", late=str(late).lower())
         return Stored(stored=stored, late=late)
 
-    def _told(self, moment: int | None, made: int, arrived: int) -> int:
-        """A client's time, where it is one of the list's life, give or take what a good clock is off; else an error."""
+    def _check_time(self, moment: int | None, made: int, arrived: int) -> int:
+        """Return a client's time, or the arrival if it gave none; raise DataError if it is outside the list's life."""
         if moment is None:
             return arrived
         slack = round(1000 * self.config.clock_seconds)
@@ -282,24 +282,24 @@ class Service:
             )
         return moment
 
-    def _check_worth(self, answer: FeedbackReport) -> None:
-        """Raise on an event or a reward that the service was told cannot be."""
-        worth = Worth(self._rewards)
-        if worth.of(answer.event, answer.reward) is None:
+    def _check_reward(self, answer: FeedbackReport) -> None:
+        """Raise DataError on an event or a reward that the settings `rewards` and `…_reward` exclude."""
+        response_reward = ResponseReward(self._rewards)
+        if response_reward.of(answer.event, answer.reward) is None:
             known = "" if self.config.rewards is None else f" (rewards: {self.config.rewards})"
-            raise DataError(f"feedback was refused: {next(iter(worth.set_aside))}{known}.")
+            raise DataError(f"feedback was refused: {next(iter(response_reward.set_aside))}{known}.")
 
     async def _find(self, request: str) -> Found:
-        """The request; None where it was made here and is not in the log: rotated away, or outside its share."""
+        """Return the logged list; None if it was made here but is rotated, or outside the logged share."""
         logged: Found = await self.written(self.log.find(request))
         if logged is None and not is_made_with(self.log.key, request):
-            raise Unknown(f"no request {request!r} was made here.")
+            raise UnknownRequest(f"no request {request!r} was made here.")
         return logged
 
     # ------------------------------------------------------------------ previews
 
     async def preview(self, asked: PreviewRequest) -> Preview:
-        """μ̂'s list and the dial's."""
+        """Return μ̂'s list and the list at this β, and the divergence between them."""
         recommender = self.deployment.current.loaded
         assert recommender is not None
         items, events = self._history(asked.history, recommender)
@@ -308,7 +308,7 @@ class Service:
         return await asyncio.to_thread(_preview, recommender, items, events, asked.beta, asked.k)
 
     def policies(self) -> Policies:
-        """Who answers."""
+        """Return the policies in service with their shares of traffic, and the rollout's stage."""
         share = 0.0 if self.deployment.rolled_out is None else self.deployment.assignment.share
         slots = [("current", self.deployment.current, 1 - share), ("candidate", self.deployment.candidate, share)]
         states = [
@@ -329,7 +329,7 @@ class Service:
 
 
 def _of_type(ids: Sequence[Any], recommender: Recommender, name: str) -> None:
-    """Refuse ids of another type than the catalogue's: all of them would silently be unknown."""
+    """Raise DataError on ids of another type than the catalogue's: all of them would silently be unknown."""
     kind = type(recommender.ids[0])
     wrong = next((item for item in ids if type(item) is not kind), None)
     if wrong is not None:

@@ -1,9 +1,9 @@
-"""What a look at a rollout's log says: go on to the next stage, roll back, wait, or end unproven.
+"""The decision about a rollout's stage: advance, roll back, hold, or end unproven.
 
-Everything here is computed from units (see `units`), rules and the log's past: no file is read. The tests hold at any
-moment (see `sequential`), for rewards that no longer change. All alarms together are false with probability `alpha` at
-most. A stage is left on proof that the candidate loses no more than the stage's margin, never for want of proof that
-it does harm.
+Everything here is computed from units (see `experiment_units`), rules and the log's past: no file is read. The tests
+hold at any moment (see `sequential`), for rewards that no longer change. All alarms together are false with
+probability `alpha` at most. A stage is left on proof that the candidate loses no more than the stage's margin, never
+for want of proof that it does harm.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pydantic import Field
 
 from localpolicy.errors import DataError
 from localpolicy.serving.assignment import SHADOW, share_of
+from localpolicy.serving.experiment_units import Units
 from localpolicy.serving.past import Past, known
 from localpolicy.serving.reward_tests import LEAST_REWARDED, Known, harm, level, no_harm
 from localpolicy.serving.rollout_rules import RolloutRules
 from localpolicy.serving.sample_size import GIVEN_UP, persons_needed
 from localpolicy.serving.sequential import falls, ratio
-from localpolicy.serving.units import Units
 from localpolicy.settings import Settings
 
 ARMS = {"candidate": 1, "current": 0}
@@ -32,9 +32,9 @@ Decision = Literal["hold", "advance", "roll back", "unproven", "done"]
 
 
 class RolloutVerdict(Settings):
-    """What a look at the log says."""
+    """Decision about a rollout at one moment, with its reason and the evidence for it."""
 
-    decision: Decision = Field(description="go on, wait, roll back, or end without a proof")
+    decision: Decision = Field(description="advance, hold, roll back, or end without a proof")
     why: str = Field(description="the reason, in a sentence")
     stage: str = Field(description="the stage that was looked at")
     margin: float | None = Field(None, description="the loss that must be ruled out here; null: none")
@@ -42,7 +42,9 @@ class RolloutVerdict(Settings):
     waiting: dict[str, int] = Field({}, description="persons by arm whose reward can still change")
     reward: dict[str, float | None] = Field({}, description="mean reward of a list by arm, of those that cannot change")
     evidence: dict[str, float] = Field({}, description="largest log wealth of each test so far")
-    most: int | None = Field(None, description="persons at whom the stage ends unproven; null: not known yet")
+    most: int | None = Field(
+        None, description="number of persons at which the stage ends unproven; null: not known yet"
+    )
     unknown_events: int = Field(0, description="answers whose event the reward map does not know: not counted")
 
     @property
@@ -55,7 +57,7 @@ def decide(
     units: Units, rules: RolloutRules, past: Past | None = None, *, stage: str, stages: Sequence[str],
     shadow: tuple[int, int], at: int,
 ) -> RolloutVerdict:  # fmt: skip
-    """What to do, from units of all stages so far; `shadow` counts shadow answers and failures.
+    """Decide from the units of all stages so far; `shadow` counts shadow answers and failures.
 
     Arms and first lists cannot change: their alarms are judged at once. Rewards are judged once they are ripe.
     """
@@ -114,13 +116,13 @@ def decide(
     for what, (count, needed) in seen.items():
         if count < needed:
             return verdict("hold", f"{count:,} of {needed:,} {what} in this stage{more}")
-    told = ", ".join(f"{count:,} {what}" for what, (count, _) in seen.items())
+    seen_text = ", ".join(f"{count:,} {what}" for what, (count, _) in seen.items())
     if margin is None:
-        return verdict("done" if last else "advance", f"{told} in this stage and no alarm")
+        return verdict("done" if last else "advance", f"{seen_text} in this stage and no alarm")
     enough, loss = -math.log(rules.advance_alpha), f"a loss of {_share(margin)}"
     if evidence["no harm"] >= enough:
         proof = f"{loss} or more is ruled out (evidence {evidence['no harm']:.1f}, enough at {enough:.1f})"
-        return verdict("done" if last else "advance", f"{told} in this stage: {proof}")
+        return verdict("done" if last else "advance", f"{seen_text} in this stage: {proof}")
     persons = seen["persons"][0]
     if most is not None and persons >= most:
         return verdict("unproven", f"{persons:,} persons in this stage could rule out neither {loss} nor that the "
@@ -131,7 +133,7 @@ def decide(
 
 
 def _guardrails(units: Units) -> dict[str, float]:
-    """log wealth of the tests that need no reward, over all units."""
+    """Return the log wealth of the tests that need no reward, over all units."""
     mixed = units.where((units.probability > 0) & (units.probability < 1))
     counts = {q: (int(units.arm[units.probability == q].sum()), int((units.probability == q).sum()))
               for q in np.unique(units.probability)}  # fmt: skip
@@ -142,9 +144,9 @@ def _guardrails(units: Units) -> dict[str, float]:
 
 
 def _check_range(ripe: Units, of: Known) -> None:
-    """An error where rewards are not what the tests take them for: below the least, or the current policy's too large.
+    """Raise DataError if a reward is below the assumed least, or the current policy's above the assumed largest.
 
-    The candidate may bring any more.
+    The candidate's rewards may exceed it.
     """
     slack = ROUNDING * (of.cut - of.low)
     low = ripe.reward < of.low - slack

@@ -1,9 +1,9 @@
-"""What a rollout is judged by: one unit per person and stage, with the arm it was given and what it brought.
+"""Experimental units of a rollout: one per person and stage, with its arm and its reward.
 
 A person's visits are not independent, and their arm is the same: so a person counts once in each stage, with the mean
-reward of their lists within a horizon after the first. One who had the candidate before keeps it, which tells nothing
-new; one who had the current policy at share p and is asked again at share q gets the candidate with probability
-(q - p) / (1 - p), which is what the tests are told.
+reward of their lists within a horizon after the first. One who had the candidate before keeps it, which adds no
+evidence; one who had the current policy at share p and comes again at share q gets the candidate with probability
+(q - p) / (1 - p), which the tests use.
 
 A unit can change until its horizon is over and the window of its last list has closed. Until then it is not *ripe*:
 its arm and its first list are known, its reward is not. What counts is when an answer arrived, not when the client
@@ -21,7 +21,7 @@ import numpy as np
 
 from localpolicy.serving.assignment import SHADOW
 from localpolicy.serving.database import Database
-from localpolicy.serving.join import JoinConfig, Worth, aggregate, with_answers
+from localpolicy.serving.join import JoinConfig, ResponseReward, aggregate, with_answers
 from localpolicy.serving.log import SEEN
 
 LISTS = f"""SELECT r.id, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items, {SEEN}
@@ -45,7 +45,7 @@ PAST_IN_ORDER = f"SELECT * FROM ({PAST_LISTS}) l ORDER BY 2, 1"
 
 
 class RolloutList(NamedTuple):
-    """One list of a rollout, and what it brought."""
+    """One list of a rollout with its reward."""
 
     person: str
     time: int
@@ -57,13 +57,13 @@ class RolloutList(NamedTuple):
 
 
 class Units(NamedTuple):
-    """n units in the order in which they came. All [n]."""
+    """n units in the order in which they came; all fields are [n]."""
 
     arm: np.ndarray  # 1: candidate
     probability: np.ndarray  # of the candidate, given what came before
     reward: np.ndarray  # mean over the unit's lists of the sum over places
-    fallback: np.ndarray  # 1 where its first list was a fallback: known at once, unlike a share of all
-    lists: np.ndarray  # how many
+    fallback: np.ndarray  # 1 if its first list was a fallback: known at once, unlike a share of all
+    lists: np.ndarray  # number of lists
     first: np.ndarray  # when its first list was made
     stage: np.ndarray  # text
 
@@ -85,12 +85,12 @@ class Visit:
 
     @property
     def reward(self) -> float:
-        """The mean of the lists."""
+        """Mean reward of the lists."""
         return self.total / self.lists
 
 
 def visits(lists: Iterable[RolloutList], *, horizon_ms: int) -> list[tuple[str, Visit]]:
-    """Each person's lists of a stage within the horizon after the first, in the order of those; lists by time."""
+    """Group lists, given by time, into visits: a person's lists of a stage within the horizon after the first."""
     found: dict[tuple[str, str], Visit] = {}
     for row in lists:
         mine = found.setdefault((row.person, row.stage), Visit(row.time, row.arm, row.stage, row.mode == "fallback"))
@@ -100,10 +100,10 @@ def visits(lists: Iterable[RolloutList], *, horizon_ms: int) -> list[tuple[str, 
 
 
 def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horizon_ms: int) -> Units:
-    """Units out of a rollout's lists, in order of time."""
+    """Build units from a rollout's lists, in order of time."""
     tested = (row for row in lists if row.stage in shares and row.stage != SHADOW)
     kept: list[tuple[float, float, float, float, int, int, str]] = []
-    before: dict[str, float] = {}  # the largest share at which a person had the current policy; 1: had the candidate
+    before: dict[str, float] = {}  # largest share at which a person had the current policy; 1 if they had the candidate
     for person, unit in visits(tested, horizon_ms=horizon_ms):
         share, known = shares[unit.stage], before.get(person, 0.0)
         candidate = unit.arm == "candidate"
@@ -118,43 +118,43 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
 
 @dataclass
 class Tally:
-    """Counts over a rollout's lists, whole once they have been gone through."""
+    """Counts over a rollout's lists, complete once all have been read."""
 
     known: int = 0  # answers with a reward
     policies: dict[str, set[str]] = field(default_factory=dict)  # versions that made lists, by arm
-    worth: Worth | None = None
+    response_reward: ResponseReward | None = None
 
     @property
     def set_aside(self) -> int:
         """Number of answers without a reward."""
-        return 0 if self.worth is None else self.worth.set_aside.total()
+        return 0 if self.response_reward is None else self.response_reward.set_aside.total()
 
 
 def rollout_lists(database: Database, rollout: str, config: JoinConfig, tally: Tally) -> Iterator[RolloutList]:
-    """A rollout's lists in order of time, rotated or not, one at a time; `tally` counts them."""
+    """Yield a rollout's lists in order of time, rotated or not, and count them in `tally`."""
     return _lists(database.stream(LISTS, (rollout,) * 2), database.stream(ANSWERS, (rollout,) * 3), config, tally)
 
 
 def past_lists(database: Database, config: JoinConfig, *, most: int) -> Iterator[RolloutList]:
-    """The latest lists in the log that no candidate made, in order of time."""
+    """Yield the latest lists in the log that no candidate made, in order of time."""
     return _lists(database.stream(PAST_IN_ORDER, (most,)), database.stream(PAST_ANSWERS, (most,)), config, Tally())
 
 
 def _lists(
-    rows: Iterator[tuple[Any, ...]], told: Iterator[tuple[Any, ...]], config: JoinConfig, tally: Tally
+    rows: Iterator[tuple[Any, ...]], responses: Iterator[tuple[Any, ...]], config: JoinConfig, tally: Tally
 ) -> Iterator[RolloutList]:
-    """Lists with what their answers brought, counted in `tally`; both come in order of the lists."""
-    worth = tally.worth = Worth(config)
-    for row, mine in with_answers(rows, told):
+    """Yield lists with the rewards of their answers, counted in `tally`; both come in order of the lists."""
+    response_reward = tally.response_reward = ResponseReward(config)
+    for row, mine in with_answers(rows, responses):
         request, time, person, arm, stage, policy, mode, items, seen = row
         closes = time + config.window_ms
         answers: dict[str, tuple[int, str, str, float, int]] = {}
         for name, _, item, event, stated, arrived, happened, _ in mine:
-            if name not in answers and (reward := worth.of(event, stated)) is not None:
+            if name not in answers and (reward := response_reward.of(event, stated)) is not None:
                 answers[name] = (happened, item, event, reward, arrived)
         tally.known += len(answers)
         if seen is None or seen > closes:
-            continue  # built is not seen
+            continue  # a deferred list that was not seen
         if mode != "fallback":
             tally.policies.setdefault(arm, set()).add(policy)
         by_item: dict[str, list[tuple[str, float]]] = {}
@@ -167,10 +167,10 @@ def _lists(
 
 
 def keep_evidence(database: Database, rotation: int) -> None:
-    """Before a rotation's lists leave the log, keep what rollouts need of them; within its transaction.
+    """Copy what rollouts need of a rotation's lists before these leave the log, within its transaction.
 
-    Only another rollout clears what an earlier one left: once no list of the earlier one is in the log. Their ids tell
-    nothing of their order, since clocks step back.
+    Only another rollout clears what an earlier one left: once no list of the earlier one is in the log. Their ids do
+    not give their order, since clocks step back.
     """
     database.execute(
         f"""INSERT INTO evidence SELECT r.id, r.rollout, r.time, r.person, r.arm, r.stage, r.policy, r.mode, r.items,

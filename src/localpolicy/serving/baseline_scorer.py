@@ -1,4 +1,4 @@
-"""Simple baselines without torch and scipy: popularity, and neighbours of what was answered lately.
+"""Scores of exported baselines without torch and scipy: popularity, item-kNN, ALS and fixed orders.
 
     π(a|x) ∝ (1 - ε) s(a|x) + ε p(a),     s(a|x) ∝ Σ_j decay^j S[x_j, a] over the latest `depth` answered items x_j
 
@@ -21,12 +21,12 @@ import numpy as np
 from localpolicy.model.fold_in import EXACT, fold_in
 
 
-class SimpleScorer:
+class BaselineScorer:
     """Scores [B, V] of a baseline for padded histories, as an exported graph gives them."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> None:
         self.share = np.asarray(arrays["share"], np.float32)
-        self.codes = np.array(settings["codes"], np.int64)  # events that answer
+        self.codes = np.array(settings["codes"], np.int64)  # codes of events that count as answers
         self.depth: int = settings["depth"]
         self.decay: float = settings["decay"]
         self.background: float = settings["background"]  # ε
@@ -38,8 +38,8 @@ class SimpleScorer:
         self._base = np.log(self.share if self.depth == 0 else np.float32(self.background) * self.share)
 
     @classmethod
-    def load(cls, path: Path, settings: Mapping[str, Any]) -> SimpleScorer:
-        """Out of an export."""
+    def load(cls, path: Path, settings: Mapping[str, Any]) -> BaselineScorer:
+        """Load the arrays from an export."""
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return cls({name: arrays[name] for name in arrays.files}, settings)
 
@@ -57,11 +57,11 @@ class SimpleScorer:
         return logits
 
     def _answered(self, past: np.ndarray, code: np.ndarray) -> np.ndarray:
-        """The latest `depth` items that were answered, the latest first."""
+        """Return the latest `depth` items that were answered, the latest first."""
         return np.asarray(past[np.isin(code, self.codes) & (past >= 0)][: -self.depth - 1 : -1])
 
     def _folded(self, items: np.ndarray, events: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """x·y_a / τ, and popularity where nothing was answered."""
+        """x·y_a / τ; popularity for a history without answers."""
         assert self.factors is not None
         taken = [self._answered(items[row, :length], events[row, :length]) for row, length in enumerate(lengths)]
         row, item = np.repeat(np.arange(len(taken)), [len(each) for each in taken]), np.concatenate([*taken, []])
@@ -73,7 +73,7 @@ class SimpleScorer:
         return np.asarray(logits, np.float32)
 
     def _near(self, answered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The items near those answered (latest first), each once, and Σ_j decay^j S[x_j, a] of them."""
+        """Return the neighbours of the answered items (latest first), each once, and Σ_j decay^j S[x_j, a] of them."""
         if not self.neighbours:
             return answered, np.ones(len(answered))
         data, indices, indptr = (self.neighbours[name] for name in ("data", "indices", "indptr"))
