@@ -14,6 +14,8 @@ from localpolicy.measure.score import PRIOR
 from localpolicy.model.readout import critic_targets
 from localpolicy.types import Reads
 
+ROUNDING = 1e-6  # relative: a few units in the last place of float32, in which critics are evaluated
+
 
 class ReturnsLog(NamedTuple):
     """Decisions with rewards and returns, in order within their sequences: all [n]."""
@@ -142,8 +144,9 @@ def calibrate(
     centred, outcome = (column - _means(column, weight, place)[place] for column in (advantage, observed))
     weighted = weight * centred
     squares = float(weighted @ centred)
-    if not squares > 0:  # a critic that says the same of all items
-        return nothing
+    spread = float(np.sqrt(squares / weight.sum()))
+    if not spread > ROUNDING * max(np.abs(values).max(), np.abs(returns).max()):
+        return nothing  # a critic that says the same of all items: what is left is its arithmetic
     slope = float(weighted @ outcome) / squares
     sums, _ = cluster_sums(weighted * (outcome - slope * centred), sequence)
     se = float(np.sqrt((sums**2).sum() * sequences / (sequences - 1))) / squares
@@ -151,7 +154,7 @@ def calibrate(
     total = float((weight * outcome) @ outcome)
     unexplained = float((weight * (outcome - centred) ** 2).sum())
     r2 = 1 - unexplained / total if total > 0 else 0.0
-    return Calibration(slope, se, low, r2, float(np.sqrt(squares / weight.sum())), error, n, sequences)
+    return Calibration(slope, se, low, r2, spread, error, n, sequences)
 
 
 def _means(column: np.ndarray, weight: np.ndarray, place: np.ndarray) -> np.ndarray:
