@@ -152,6 +152,7 @@ def test_paper_shows_every_column(browser: Browser) -> None:
     browser.call("Emulation.setDeviceMetricsOverride", width=718, height=900, deviceScaleFactor=1, mobile=False)
     rights = "[...document.querySelectorAll('.scroll table')].map(table => table.getBoundingClientRect().right)"
     assert max(browser.run(rights)) <= 718
+    assert browser.run("getComputedStyle(document.querySelector('.legend')).breakAfter") == "avoid"
     browser.call("Emulation.setEmulatedMedia", media="")
 
 

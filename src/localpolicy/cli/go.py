@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 @takes(Fields("localpolicy.data.config:go_fields", "Preparing"))
 def go(
-    log: Annotated[Path, typer.Argument(help="CSV or Parquet, one row per event", show_default=False)],
+    log: Annotated[Path, typer.Argument(help="CSV, Parquet, JSON or Excel, one row per event", show_default=False)],
     out: Annotated[Path, typer.Option(help="folder for all results; a stopped command resumes there")],
     columns: Annotated[
         str | None, typer.Option(help="correct the guessed columns, our name = log name: sequence_id=visit,item_id=sku")
