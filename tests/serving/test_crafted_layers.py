@@ -19,7 +19,7 @@ from localpolicy.ranker.layer import FILE, Layer
 from localpolicy.runtime.files import SEAL, sealed, sha256, write_json
 from localpolicy.serving.app import make_app
 from localpolicy.serving.config import ServeConfig
-from localpolicy.serving.layers import Layers
+from localpolicy.serving.layers import layer_deployment
 
 
 def about(folder: Path) -> dict:
@@ -100,7 +100,7 @@ def test_a_layer_without_a_seal_is_refused(layer, tmp_path):
 
 def test_damage_of_a_layer_while_it_serves_is_told_and_answers_go_on(layer, tmp_path, caplog):
     folder = copied(layer, tmp_path)
-    layers = Layers(ServeConfig(export=folder))
+    layers = layer_deployment(ServeConfig(export=folder)).current
     layers.recheck()
     assert layers.refused is None
     content = (folder / "critic-1/logistic.npz").read_bytes()

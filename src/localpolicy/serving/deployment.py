@@ -10,9 +10,10 @@ import gc
 import json
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from localpolicy.errors import LocalPolicyError, RunError
 from localpolicy.limits import CONTEXT, NO_ANSWER
@@ -21,6 +22,7 @@ from localpolicy.serving.exports import ABOUT, read_export
 from localpolicy.serving.recommender import Recommender
 
 LOG = logging.getLogger(__name__)
+MakeSlot = Callable[[Path, Any], Any]  # from a folder and, for a candidate, what is served now
 LEAST_SHARED = 0.5  # of the smaller catalogue: with fewer shared items it is another shop's
 Stamp = tuple[int, int, int] | None
 
@@ -115,9 +117,13 @@ class Route(NamedTuple):
 class Deployment:
     """The current policy, the candidate named by a rollout's file, and the assignment of requests to them."""
 
-    def __init__(self, export: Path, *, rollout: Path | None = None, threads: int = 1) -> None:
-        self.rollout, self.threads = rollout, threads
-        self.current = Slot(export, threads)
+    def __init__(
+        self, export: Path, *, rollout: Path | None = None, threads: int = 1, slot: MakeSlot | None = None
+    ) -> None:
+        """`slot` makes the slot of a folder; default: the slot of an export."""
+        self.rollout = rollout
+        self._slot = slot or (lambda folder, served: Slot(folder, threads, served=served))
+        self.current: Slot = self._slot(export, None)
         self.current.refresh()
         self.candidate: Slot | None = None
         self.assignment = Assignment.none()
@@ -154,7 +160,7 @@ class Deployment:
             return
         slot = self.candidate
         if slot is None or slot.folder != export:
-            slot = Slot(export, self.threads, served=self.current.loaded)
+            slot = self._slot(export, self.current.loaded)
         try:
             slot.refresh()
         except LocalPolicyError as error:

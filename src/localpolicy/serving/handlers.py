@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -167,7 +167,7 @@ class Service:
                 raise
         self._count(made, arm, time.perf_counter() - began)
         if route.shadow is not None:
-            self._shadow(asked, request, route.shadow, route.rollout)
+            self._ask_candidate(self._answers(asked, route.shadow), request, route)
         return listed
 
     async def _made(self, asked: Recommend, route: Route) -> tuple[ListRequest, Made]:
@@ -216,18 +216,25 @@ class Service:
         if made.failed:
             self.metrics.add("model_failures")
 
-    def _shadow(self, asked: Recommend, request: str, candidate: Recommender, rollout: str) -> None:
+    async def _answers(self, asked: Recommend, candidate: Recommender) -> bool:
+        """Whether the candidate can answer the question."""
+        return not (await self.batcher.ask(self._question(asked, candidate))).failed
+
+    def _ask_candidate(self, answers: Coroutine[Any, Any, bool], request: str, route: Route) -> None:
         """Ask the candidate too, and log only whether it could answer."""
+        assert route.shadow is not None
         if len(self._tasks) >= self.config.batch:
+            answers.close()
             return
+        version, rollout = route.shadow.version, route.rollout
 
         async def ask_candidate() -> None:
             try:
-                failed = (await self.batcher.ask(self._question(asked, candidate))).failed
+                failed = not await answers
             except LocalPolicyError:
                 failed = True  # the current policy answered the same question
             self.metrics.add("shadow", outcome="failed" if failed else "answered")
-            await self.written(self.log.append(Shadowed(request, candidate.version, failed, rollout)))
+            await self.written(self.log.append(Shadowed(request, version, failed, rollout)))
 
         task = asyncio.create_task(ask_candidate())
         self._tasks.add(task)

@@ -21,9 +21,10 @@ from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.layer import Reranked as Made
 from localpolicy.ranker.rules import Rules
+from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.filters import RERANK, Filter, dumps
 from localpolicy.serving.handlers import Service
-from localpolicy.serving.layers import Layers
+from localpolicy.serving.layers import layer_deployment
 from localpolicy.serving.log import UnknownRequest
 from localpolicy.serving.records import Request, is_made_with, new_id, now, time_of
 from localpolicy.serving.schema import (
@@ -136,21 +137,22 @@ class OfRequest(Filter):
 class LayerService(Service):
     """Request handlers of a service that reranks by a layer, with its log and metrics."""
 
-    deployment: Layers
+    deployment: Deployment
 
-    def deployed(self, config: ServeConfig) -> Layers:
-        """The layer to serve, opened from its folder."""
-        return Layers(config)
+    def deployed(self, config: ServeConfig) -> Deployment:
+        """The layer to serve, opened from its folder, with a rollout's candidate."""
+        return layer_deployment(config)
 
     async def rerank(self, asked: Rerank) -> Reranked:
         """Draw a list, log it, then return it."""
         began, moment = time.perf_counter(), now()
         request = new_id(moment, self.log.key)
-        layer: Layer = self.deployment.loaded
-        rules = layer.rules if asked.rules is None else Rules.parse(asked.rules, prefix="rules.")
         draw = request if asked.page == 1 else self._draw(asked)
+        route = self.deployment.route(asked.person or draw)
+        layer: Any = route.recommender
+        rules = layer.rules if asked.rules is None else Rules.parse(asked.rules, prefix="rules.")
         resting = await self._resting(asked.person, rules, time_of(draw) or moment)
-        with span("policy", version=layer.version, places=asked.k):
+        with span("policy", version=layer.version, arm=route.arm, places=asked.k):
             made, content = await asyncio.to_thread(_made, layer, asked, rules, resting, draw)
         if asked.page > 1:
             await self._check_first_page(draw, made)
@@ -160,8 +162,8 @@ class LayerService(Service):
                 id=request, time=moment, person=asked.person, history=_pairs(asked.history), items=made.items,
                 propensities=made.propensities, policy=made.policy,
                 beta=None if math.isinf(layer.beta) else layer.beta, mode="top" if layer.shadow else "drawn", floor=0.0,
-                item_filter=content, deferred=asked.defer,
-                share=self.config.share,
+                item_filter=content, deferred=asked.defer, share=self.config.share, arm=route.arm,
+                stage=route.stage, rollout=route.rollout,
             )  # fmt: skip
             try:
                 with span("log"):
@@ -170,8 +172,10 @@ class LayerService(Service):
                 self.log.withdraw(request)
                 self.metrics.add("withdrawn")
                 raise
-        self.metrics.add("lists", mode="top" if layer.shadow else "drawn", policy=made.policy, arm="")
+        self.metrics.add("lists", mode="top" if layer.shadow else "drawn", policy=made.policy, arm=route.arm)
         self.metrics.took(time.perf_counter() - began)
+        if route.shadow is not None:
+            self._ask_candidate(_answers(route.shadow, asked, rules, resting, draw), request, route)
         return Reranked(request=request, draw=draw, items=made.items, propensities=made.propensities,
                         policy=made.policy, page=asked.page, beta=None if math.isinf(layer.beta) else layer.beta,
                         logged=logged)  # fmt: skip
@@ -198,11 +202,25 @@ class LayerService(Service):
         return found
 
     def policies(self) -> Policies:
-        """Return the layer in service, as a policy with all traffic."""
-        layer = self.deployment.loaded
-        state = PolicyState(arm="current", version=layer.version, objective="layer", items=0, dial=True, share=1.0,
-                            events=list(layer.about["critics"]))  # fmt: skip
-        return Policies(policies=[state], stage="", refused=self.deployment.refused, samples=[])
+        """Return the layers in service with their shares of traffic."""
+        deployment = self.deployment
+        share = 0.0 if deployment.rolled_out is None else deployment.assignment.share
+        slots: list[tuple[str, Any, float]] = [
+            ("current", deployment.current, 1 - share), ("candidate", deployment.candidate, share)
+        ]  # fmt: skip
+        states = [
+            PolicyState(arm=arm, version=slot.loaded.version, objective="layer", items=0, dial=True, share=part,
+                        events=list(slot.loaded.about["critics"]))
+            for arm, slot, part in slots if slot is not None and slot.loaded is not None
+        ]  # fmt: skip
+        refused = deployment.current.refused or (None if deployment.candidate is None else deployment.candidate.refused)
+        return Policies(policies=states, stage=deployment.assignment.stage, refused=refused, samples=[])
+
+
+async def _answers(layer: Any, asked: Rerank, rules: Rules, resting: list[Any], draw: str) -> bool:
+    """Return true if the candidate can answer the question; it raises otherwise."""
+    await asyncio.to_thread(_made, layer, asked, rules, resting, draw)
+    return True
 
 
 def _made(layer: Layer, asked: Rerank, rules: Rules, resting: list[Any], draw: str) -> tuple[Made, OfRequest]:

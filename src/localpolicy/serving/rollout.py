@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 
 from localpolicy.errors import ConfigError, DataError, RunError
+from localpolicy.ranker.layer import FILE as LAYER
+from localpolicy.ranker.layer import Layer
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import only_writer
 from localpolicy.runtime.formats import Format
@@ -130,6 +132,8 @@ def _candidate(path: Path) -> dict[str, str]:
     from localpolicy.serving.exports import read_export
     from localpolicy.serving.service import exported
 
+    if (path / LAYER).exists():
+        return {"export": str(path.resolve()), "version": Layer(path).version}
     folder = exported(path).resolve()
     return {"export": str(folder), "version": read_export(folder).version}
 

@@ -21,7 +21,7 @@ from localpolicy.serving.config import ServeConfig, is_loopback
 from localpolicy.serving.database import without_password
 from localpolicy.serving.deployment import Deployment
 from localpolicy.serving.exports import read_export
-from localpolicy.serving.layers import Layers
+from localpolicy.serving.layers import layer_deployment
 from localpolicy.serving.log import Log
 
 LOG = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ def shared_numbers() -> Iterator[Path]:
 def _check(config: ServeConfig) -> None:
     """Open export and log once before the workers start, so that errors reach the user."""
     if (config.export / LAYER).exists():
-        Layers(config)
+        layer_deployment(config)
     else:
         Deployment(config.export, rollout=config.rollout)
     Log(config.log).close()
