@@ -55,9 +55,7 @@ def test_a_candidate_in_the_shadow_is_asked_and_not_shown(client, layer, candida
     assert [one["version"] for one in told["policies"]] == [lp.Layer(layer).version, lp.Layer(candidate).version]
     assert told["stage"] == "shadow"
     assert {ask(client, person=f"p{number}")["policy"] for number in range(8)} == {lp.Layer(layer).version}
-    while (
-        not (found := rows(tmp_path, "SELECT policy, failed, COUNT(*) FROM shadow GROUP BY 1, 2")) or found[0][2] < 8
-    ):
+    while not (found := rows(tmp_path, "SELECT policy, failed, COUNT(*) FROM shadow GROUP BY 1, 2")) or found[0][2] < 8:
         pass  # they are asked beside the answer; else the suite's time limit tells
     assert found == [(lp.Layer(candidate).version, 0, 8)]
 

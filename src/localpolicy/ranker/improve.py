@@ -304,7 +304,8 @@ def judged(
     verdict: np.ndarray, own: Law | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """β and the verdict of a layer on the ranker's `own` law, from lists that were drawn by `law`."""
-    other = own is not None and own != law
+    own = law if own is None else own
+    other = own != law
     nothing: dict[str, Any] = {"tried": (), "beta": math.inf, "earned": None, "price": None, "gain": None,
                                "form": "by places", "stopping": None, "below": None}  # fmt: skip
     drawn = law.drawn(log) if law.known else np.empty(0, np.int64)
