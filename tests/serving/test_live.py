@@ -16,11 +16,13 @@ import numpy as np
 import pytest
 from live import serving
 from scipy.special import softmax
+from test_rerank_endpoint import question
 from test_rotation import everything
 from typer.testing import CliRunner
 
 from localpolicy.cli.main import app
 from localpolicy.errors import ConfigError
+from localpolicy.ranker.reading import read_requests
 from localpolicy.runtime.locks import lock_if_free
 from localpolicy.serving import service
 from localpolicy.serving.database import Database
@@ -34,14 +36,18 @@ KILLS, RECORDS = int(os.environ.get("LPI_KILLS", "2")), int(os.environ.get("LPI_
 CLIENTS = 16  # whose records share one flush of the disk
 
 
-def load(server, acknowledged: list[tuple[str, str]], enough: threading.Event, goal: int) -> None:
+LISTS = ("/v1/recommend", {"history": [100], "k": 3})
+RERANKED = ("/v1/rerank", question())
+
+
+def load(server, acknowledged: list[tuple[str, str]], enough: threading.Event, goal: int, asked=LISTS) -> None:
     """Ask and answer until the server is gone; note what it acknowledged."""
     connection = server.connect()
     number = 0
     try:
         while True:
             number += 1
-            status, found = server.call("POST", "/v1/recommend", {"history": [100], "k": 3}, over=connection)
+            status, found = server.call("POST", *asked, over=connection)
             assert status == 200, found
             acknowledged.append(("requests", found["request"]))
             answer = {
@@ -62,13 +68,16 @@ def load(server, acknowledged: list[tuple[str, str]], enough: threading.Event, g
         connection.close()
 
 
-def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(exported, tmp_path):
+@pytest.mark.parametrize("asked", [LISTS, RERANKED], ids=["an export", "a layer"])
+def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(asked, exported, layer, tmp_path):
     """The full trial: LPI_KILLS=50 LPI_KILLED_RECORDS=100000."""
+    served = layer if asked is RERANKED else exported.folder
     acknowledged: list[tuple[str, str]] = []
     for kill in range(KILLS):
-        with serving(exported.folder, tmp_path / "log.db") as server:
+        with serving(served, tmp_path / "log.db") as server:
             enough, goal = threading.Event(), RECORDS * (kill + 1) // KILLS
-            clients = [threading.Thread(target=load, args=(server, acknowledged, enough, goal)) for _ in range(CLIENTS)]
+            clients = [threading.Thread(target=load, args=(server, acknowledged, enough, goal, asked))
+                       for _ in range(CLIENTS)]  # fmt: skip
             for client in clients:
                 client.start()
             assert enough.wait(300)
@@ -81,6 +90,10 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(exporte
     print(f"{KILLS} kills, {len(acknowledged):,} acknowledged, {len(lost)} lost")
     assert len(acknowledged) >= RECORDS and not lost
     assert database.rows("PRAGMA integrity_check") == [("ok",)]
+    if asked is RERANKED:
+        rotate(tmp_path / "log.db", out=tmp_path / "rotated", upto=now() + 1)
+        kept = {id for table, id in acknowledged if table == "requests"}
+        assert kept <= set(read_requests(tmp_path / "rotated").ids)
 
 
 def test_rotating_beside_a_live_server_loses_and_doubles_nothing(exported, tmp_path):

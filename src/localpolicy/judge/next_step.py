@@ -34,7 +34,10 @@ SHOWN = (
 )
 FIRST_STAGE = "Try it on 5 % of the people: {command} (--log LOG says how many persons and days it takes)."
 ONLINE = "Test online."
-PROPENSITIES = "Log with what probability each item was shown (propensities), or test online."
+PROPENSITIES = (
+    "Log with what probability each item was shown (if a ranker of yours makes the lists, lpi explore plan says what "
+    "drawing them costs), or test online."
+)
 MORE = "Collect more of the log (the answer says how much would tell), or test online."
 OPEN = {  # what to do where a check cannot tell, and more of the log would not help
     "order": "Prepare the log with its times, and ask again.",

@@ -82,6 +82,8 @@ def explore_tables(plan: ExplorePlan) -> list[Table]:
         f"the undrawn list in 4 of 5 logs. A plain A/B test of a finished candidate needs {plan.ab_test:,} lists, "
         f"interleaving {plan.interleaving:,} (which is better, not by how much)."
     )
+    if plan.per_day is not None:
+        note += f" A cost of 1% is {0.01 * plan.per_day * plan.reward:.3g} of reward a day."
     rows = list(zip(*columns.values(), strict=True))
     return [Table("what drawing costs, and when it tells", tuple(columns), rows, note)]
 
