@@ -171,6 +171,12 @@ def test_every_public_name_is_in_the_reference_where_it_is_defined():
     assert [path for path in listed if pkgutil.resolve_name(path) is None] == []
 
 
+def test_make_targets_named_in_documents_exist():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+    named = {(page.name, name) for page in PAGES for name in re.findall(r"`make ([a-z-]+)", page.read_text())}
+    assert len(named) > 10 and {name for _, name in named} <= targets, sorted(named)
+
+
 def test_the_project_speaks_of_itself_alone():
     """No absolute path of a machine in anything that is shipped."""
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "src").rglob("*.py")]
