@@ -82,7 +82,8 @@ site: setup  # all links and anchors are checked
 	cp -r README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples deploy scratch/site
 	cp benchmarks/README.md scratch/site/benchmarks
 	$(BIN)/python -m nbconvert --log-level ERROR --to markdown scratch/site/docs/notebooks/*.ipynb
-	sed -i 's/\.ipynb)/.md)/g' scratch/site/*.md scratch/site/docs/*.md  # on the site a notebook is a page
+	sed -i.bak 's/\.ipynb)/.md)/g' scratch/site/*.md scratch/site/docs/*.md  # on the site a notebook is a page
+	rm scratch/site/*.bak scratch/site/docs/*.bak
 	$(BIN)/mkdocs build --strict  # not --quiet: it would hide the warnings from --strict
 	@echo 'site: site/index.html'
 
