@@ -51,7 +51,7 @@ def test_a_critic_that_misleads_or_says_nothing_is_silent():
     returns, baseline, _, sequence = held_out(rng, signal=1.0)
     assert calibrate(returns, baseline, baseline, sequence).factor == 0.0
     assert calibrate(returns[:8], baseline[:8], baseline[:8] + 1, sequence[:8]).factor == 0.0, "one sequence"
-    rounded = baseline + 1e-8 * (returns - baseline)  # the very returns, but all of it is the arithmetic's
+    rounded = baseline + 1e-8 * (returns - baseline)  # right in sign, and no larger than a rounding error
     assert calibrate(returns, baseline, rounded, sequence).factor == 0.0
     assert calibrate(returns, baseline, baseline + 1e-4 * (returns - baseline), sequence).factor == 1.0
 
