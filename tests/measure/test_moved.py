@@ -16,7 +16,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.judge.claims import check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.moved import DAY, first_shares, gain_per_day, most_moved, per_day, taken_shares
-from localpolicy.report.go import gain_text, moved_table
+from localpolicy.report.go import gain_text, money_numbers, moved_table
 from localpolicy.study.go import GoResult
 
 IDS = pa.table({"item_id": [11, 12, 13, 14]})
@@ -107,10 +107,15 @@ def test_a_first_hour_names_what_moves_and_what_it_earns(tmp_path, deployed):
     daily = 20 / 1000 * per_day(data, counted="lists")
     assert "Gain per 1,000 lists, in sales_value: +20 (-10 to +50 with" in table.note
     assert f"a day like those of the log: {daily:+,.4g}" in table.note and "move by 80.0 % in all" in table.note
-    assert (
-        gain_text(replace(result, verdict=SimpleNamespace(**{**vars(verdict), "better": replace(gain, low=None)})))
-        == ""
-    )
+    (money,) = money_numbers(result)
+    assert (money.value, money.name) == (
+        "+20",
+        "sales_value per 1,000 lists",
+    ) and "-10 to +50 with 95%" in money.meaning
+    unknown = replace(result, verdict=SimpleNamespace(**{**vars(verdict), "better": replace(gain, low=None)}))
+    assert gain_text(unknown) == "" and money_numbers(unknown) == []
+    plain = replace(result, data=log(tmp_path / "plain", days=4.0))
+    assert plain.gain.gain == pytest.approx(20) and money_numbers(plain) == [], "the log has no name for it"
 
 
 def test_answers_have_no_figure_per_day(tmp_path):

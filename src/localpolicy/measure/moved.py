@@ -19,6 +19,7 @@ from localpolicy.model.lists import names_of
 MOST = 10  # items, of both directions together
 PER = 1_000  # decisions, lists or visits
 DAY = 86_400_000  # milliseconds
+UNNAMED = "reward"  # unit of rewards that a reward map gives
 
 
 class Moved(NamedTuple):
@@ -84,6 +85,11 @@ class GainPerDay(NamedTuple):
     a_day: float | None  # of what is counted, by the log's times
 
     @property
+    def named(self) -> bool:
+        """Whether the log calls what is earned by a name of its own."""
+        return self.unit != UNNAMED
+
+    @property
     def daily(self) -> tuple[float, float, float] | None:
         """The gain of a day like those of the log, with its interval."""
         if self.a_day is None:
@@ -98,7 +104,7 @@ def gain_per_day(data: Prepared, gain: float, low: float, high: float, *, counte
     How many answers a day brings depends on what is shown: of answers there is no figure per day.
     """
     kind = reward_kind(data)
-    unit = "reward" if kind is None else kind.column
+    unit = UNNAMED if kind is None else kind.column
     a_day = per_day(data, counted=counted) if counted in ("decisions", "lists", "visits") else None
     return GainPerDay(PER * gain, PER * low, PER * high, PER, counted, unit, a_day)
 

@@ -120,6 +120,16 @@ def gain_text(result: GoResult) -> str:
     return f"{text}."
 
 
+def money_numbers(result: GoResult) -> list[KeyNumber]:
+    """Gain in the unit of the log's column, if the rewards are such a column's and a gain was estimated."""
+    found, verdict = result.gain, result.verdict
+    if found is None or verdict is None or not found.named:
+        return []
+    gain, low, high = (f"{each:+,.4g}" for each in (found.gain, found.low, found.high))
+    meaning = f"{low} to {high} with {verdict.rules.confidence:.0%} confidence."
+    return [KeyNumber(gain, f"{found.unit} per {found.per:,} {found.counted}", meaning)]
+
+
 def write_go(result: GoResult, path: Path) -> Contents:
     """One HTML file: the answer, how much of the critic's opinion is in the policy that was judged, and all figures."""
     verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
@@ -143,7 +153,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
         "decided by": "nothing" if verdict is None else decided_by(verdict),
         **numbered(notes),
     }
-    numbers = list(headline.numbers)
+    numbers = [*money_numbers(result), *headline.numbers]
     if improvement is not None:
         numbers.append(trust_in_critic(improvement))
     contents = replace(
