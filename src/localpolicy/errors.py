@@ -59,7 +59,7 @@ MAPS = ("columns", "rename", "rewards")
 # A quoted command stays as it is; an option may have a value after it: a word, or name=value pairs, quoted or not.
 _OPTION = re.compile(
     r"'lpi [^']*'|\(lpi [^)]*\)|--([a-z][a-z-]*)"
-    r"(?:\s+('[^']*'|[^\s=,;:()']+=[^\s;:()]*[^\s;:().,]|(?:duckdb|click|optuna|exact|log|text|random|last|30m|0)\b))?"
+    r"(?:\s+('[^']*'|[^\s=,;:()']+=[^\s;:()]*[^\s;:().,]|(?:duckdb|click|optuna|exact|measure|log|text|random|last|30m|0)\b))?"
 )
 
 

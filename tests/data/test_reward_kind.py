@@ -129,7 +129,7 @@ def test_a_prepared_log_keeps_the_users_word_and_its_own_name_of_the_column(tmp_
         assert (found.kind, found.column, found.sales) == (kind, "brought", ("buy",))
 
 
-def test_views_earn_nothing_from_a_column_of_prices(tmp_path):
+def test_views_earn_nothing_from_a_column_of_prices(tmp_path, caplog):
     """A log that joined every row with its item's price: what was viewed and left brought nothing; refunds stay."""
     kinds = ["view", "purchase", "view", "refund"]
     frame = pa.table({
@@ -142,6 +142,7 @@ def test_views_earn_nothing_from_a_column_of_prices(tmp_path):
         found = {(row["event"], row["reward"]) for row in data.to_frame()[["event", "reward"]].to_dict("records")}
         assert found == earned
         assert reward_kind(data).kind == "amount" and question_of(data).kind == "rewards"
+    assert 'rows of refund, view earn nothing. reward_kind="measure" takes them as they stand' in caplog.text
     with pytest.raises(DataError, match="reward is empty"):
         lp.prepare(frame, out=tmp_path / "measure", columns={"reward": "price"}, reward_kind="measure")
     assert unpaid_events(["view", "purchase"], "price", "measure") == ()

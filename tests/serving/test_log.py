@@ -311,7 +311,7 @@ def test_ids_tell_their_time():
 
 def test_what_is_no_log(tmp_path):
     (tmp_path / "text").write_text("this is not a database, but long enough to be read as one" * 20)
-    with pytest.raises(LocalPolicyError, match="cannot be opened as a log"):
+    with pytest.raises(LocalPolicyError, match="cannot be opened as a log, which a service writes"):
         Log(tmp_path / "text")
 
 

@@ -121,7 +121,7 @@ class Database:
             connection.execute("PRAGMA synchronous=FULL")
         except sqlite3.Error as error:
             connection.close()
-            raise self._problem(error, f"{path} cannot be opened as a log") from None
+            raise self._problem(error, f"{path} cannot be opened as a log, which a service writes") from None
         return connection
 
     def _create_tables(self) -> None:
