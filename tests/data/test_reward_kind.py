@@ -141,7 +141,9 @@ def test_views_earn_nothing_from_a_column_of_prices(tmp_path, caplog):
         data = lp.prepare(frame, out=tmp_path / said, columns={"reward": "price"}, reward_kind=said)
         found = {(row["event"], row["reward"]) for row in data.to_frame()[["event", "reward"]].to_dict("records")}
         assert found == earned
-        assert reward_kind(data).kind == "amount" and question_of(data).kind == "rewards"
+        assert reward_kind(data).kind == "amount"
+        question = question_of(data)
+        assert (question.kind, question.amount) == ("rewards", "price") and "sales differ in price" in question.why
     assert 'rows of refund, view earn nothing. reward_kind="measure" takes them as they stand' in caplog.text
     with pytest.raises(DataError, match="reward is empty"):
         lp.prepare(frame, out=tmp_path / "measure", columns={"reward": "price"}, reward_kind="measure")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from localpolicy.judge.next_step import SHOWN
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import ranking
 from localpolicy.report.comparison import comparison_section
@@ -88,6 +90,8 @@ def test_a_till_ranks_models_by_what_is_bought_next_and_names_the_money(tmp_path
     assert found.level("dear.csv", weighted) > found.level("popular.csv", weighted), "as any sort by price"
     assert found.main == "interaction.nDCG@20"
     assert found.order(found.main).index("popular.csv") < found.order(found.main).index("dear.csv")
+    views = replace(found, question=Question("rewards", "sales differ", "sales_value"))
+    assert views.main == found.main, "beside views as well, a sort by price must not win the ranks"
     judged = gate(paths[0], against=paths[1], data=tmp_path / "data", rules=GateRules(reference_fit=False))
     assert (judged.answer, judged.metric) == ("nothing to decide", found.main)
     assert judged.next_step == SHOWN and "views beside the sales" in SHOWN

@@ -243,7 +243,7 @@ def deciding_figure(evaluation: Evaluation, columns: Sequence[str] = (), *, weig
     """The figure that policies are judged by.
 
     On ratings it is how well what is ranked first was liked. Else it is nDCG@20 of all that was taken, `weighted` by
-    rewards if these differ: not of a till, where ranking dear items first would win. If `columns` were asked for, it is
+    rewards if these differ: never by amounts, where dear items first would win. If `columns` were asked for, it is
     one of them: that figure, else the first nDCG that has positions.
     """
     if LIKED in evaluation.rewards and (not columns or LIKED in columns):

@@ -37,11 +37,11 @@ class Question(NamedTuple):
 
     kind: Kind
     why: str
-    amount: str = ""  # of a till: the log's name of what a sale brought
+    amount: str = ""  # the log's name of what a sale brought, if rewards are such amounts
 
 
 EQUAL = Question("nothing", "all events are worth the same, so there is nothing to improve on")
-AMOUNTS = Question("rewards", "sales differ in what they brought, and no propensities were logged")
+AMOUNTS = "sales differ in {}, and no propensities were logged"
 TILL = (
     "a till says what was bought, not what was shown and left, so how much {} another policy would bring is not known"
 )
@@ -60,8 +60,9 @@ def question_of(data: Prepared, split: str = "test") -> Question:
     if kind is None:
         return Question("rewards", "kinds of action differ in reward, and no propensities were logged")
     if kind.kind == "amount":
-        till = Question("nothing", TILL.format(kind.column), kind.column)
-        return AMOUNTS if {*answers} - {*kind.sales} else till
+        if {*answers} - {*kind.sales}:
+            return Question("rewards", AMOUNTS.format(kind.column), kind.column)
+        return Question("nothing", TILL.format(kind.column), kind.column)
     if kind.kind == "opinion":
         return Question("liking", f"rewards are opinions ({kind.why}), and no propensities were logged")
     return Question("liking", f"rewards measure what people did ({kind.why}), and no propensities were logged")
