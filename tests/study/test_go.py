@@ -122,6 +122,15 @@ def test_what_needs_no_training_is_refused_before_it(tmp_path):
     assert not (tmp_path / "go" / "runs").exists() and not (tmp_path / "go" / "data").exists()
 
 
+def test_lists_of_all_items_are_refused_before_training(tmp_path):
+    """Before: two networks learned the order of the alternatives, and the advice was to train for longer."""
+    rows = "".join(f"{n // 3},{n % 3},{int(n % 3 == (n // 3) ** 2 % 3)}\n" for n in range(600))
+    (tmp_path / "log.csv").write_text(f"case,alternative,choice\n{rows}")
+    with pytest.raises(DataError, match="nearly all of its 3 items, and states no propensities"):
+        lp.go(tmp_path / "log.csv", out=tmp_path / "go")
+    assert not (tmp_path / "go" / "runs").exists() and not (tmp_path / "go" / "data").exists()
+
+
 def test_a_verdict_needs_no_pictures(tmp_path, monkeypatch):
     """Without the extra `report` there is no page. Before: exit code 2 after all was trained, and no verdict."""
     monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
@@ -167,7 +176,7 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
 def test_choices_of_one_list_each_are_judged_without_histories(tmp_path, monkeypatch):
     """Each person chose once. Before: two networks, and then exit code 2, since no position has a history."""
     monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
-    rows = "".join(f"{n // 3},{n % 3},{int(n % 3 == (n // 3) ** 2 % 3)}\n" for n in range(600))
+    rows = "".join(f"{n // 3},{(n // 3 + n) % 7},{int(n % 3 == (n // 3) ** 2 % 3)}\n" for n in range(600))
     (tmp_path / "log.csv").write_text(f"individual,alternative,choice\n{rows}")
     done = lpi("go", tmp_path / "log.csv", "--out", tmp_path / "go", "--yes", *SMALL)
     assert done.exit_code in (3, 4, 6) and "one list" in " ".join(done.stdout.split())

@@ -236,6 +236,12 @@ def go(
             f"{path} has one item: every row's {what} is the same, so there is nothing to choose. If another column "
             "names the items, say --columns item_id=NAME."
         )
+    if guessed.full_lists:
+        raise DataError(
+            f"{path} has lists that hold nearly all of its {guessed.items} items, and states no propensities: what "
+            "else could have been shown is not known, so there is nothing to choose. To rank items by what was chosen, "
+            "write the rows of what was chosen into a file of their own."
+        )
     if confirm is not None:
         confirm()
     asked = asked.held_out(minutes, preparing)

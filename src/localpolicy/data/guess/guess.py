@@ -52,6 +52,7 @@ class Guess:
     meaning: tuple[str, ...] = ()  # what a sequence, an item and the reward are, in words of this log
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
     decisions: int = 0  # about so many with propensities: rows, or lists
+    full_lists: bool = False  # whether each list holds nearly all items, and no propensities are stated
     preparing: Mapping[str, Any] = field(default_factory=dict)  # settings of `prepare` that the user gave beside these
 
     def settings(self) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _guessed(reading: Reading) -> Guess:
     return Guess(
         "events", ours, reading.rewards, reading.event, renamed, tuple(reading.unsure), tuple(reading.uses()),
         reading.sequences(), reading.log.distinct(reading.meant["item_id"]), reading.kind, split=reading.split,
-        meaning=meaning(reading), decisions=reading.decisions(),
+        meaning=meaning(reading), decisions=reading.decisions(), full_lists=reading.full_lists(),
     )  # fmt: skip
 
 

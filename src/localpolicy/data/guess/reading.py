@@ -11,6 +11,7 @@ from localpolicy.data.guess.log import LogColumns
 from localpolicy.data.reading import COLUMNS, ROW
 from localpolicy.data.times import Notation
 
+MOST_OF_ALL = 0.9  # of the items, in a list: no other list could have been shown
 SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
 PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did
 
@@ -57,6 +58,13 @@ class Reading:
         if "propensity" not in self.meant:
             return 0
         return self.log.distinct(self.meant["request"]) if "request" in self.meant else self.log.count()
+
+    def full_lists(self) -> bool:
+        """Whether lists without propensities hold nearly all items, so that nothing was left out of them."""
+        if "propensity" in self.meant or not {"request", "place"} <= self.meant.keys():
+            return False
+        lists, item = self.log.distinct(self.meant["request"]), self.meant["item_id"]
+        return self.log.distinct(f"{self.meant['request']}+{item}") > MOST_OF_ALL * lists * self.log.distinct(item)
 
     def left(self) -> list[str]:
         """Columns that have no role."""
