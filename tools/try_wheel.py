@@ -77,13 +77,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = Path(name)
         alone = environment_of(place / "alone", wheel)
         run(alone, ROOT / "tools" / "smoke.py", folder=place)
+        run(alone.with_name("lpi"), "--version", folder=place)  # pip finds it there, and writes no other below
         print(f"localpolicy alone: from a log to lists ({time.monotonic() - began:.0f} s)", flush=True)
         for extra in given.extra or EXTRAS:
             python = environment_of(place / extra, wheel, extra, also=place / "alone")
             run(python, "-c", FOUND, extra, folder=place)
             if extra == "report":
                 run(python, "-c", python_block(), folder=place)
-                run(place / extra / "bin" / "lpi", "demo", "--quick", folder=place)
+                run(python, "-m", "localpolicy", "demo", "--quick", folder=place)
             print(f"localpolicy[{extra}]: installed and found ({time.monotonic() - began:.0f} s)", flush=True)
 
 
