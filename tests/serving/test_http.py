@@ -17,6 +17,7 @@ from fastapi.testclient import TestClient
 from http_client import HISTORY, ask, rows
 
 from localpolicy.serving.app import make_app
+from localpolicy.serving.audit import audit
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.exports import write_description
 from localpolicy.serving.filters import Filter
@@ -52,6 +53,22 @@ def test_names_are_given_where_they_are_asked_for(start, exported, tmp_path, dir
 
 
 # ---------------------------------------------------------------------- lists
+
+
+def test_what_a_person_was_shown_rests(client, exported, tmp_path):
+    first = ask(client, person="anna")
+    again = ask(client, person="anna", rest_hours=2, exclude=[101])
+    item_filter = Filter(exclude=(101, *first["items"]))
+    assert again["filter"] == item_filter.digest and not {*first["items"], 101} & {*again["items"]}
+    forbidden = [item_filter.forbidden([100, 103], exported.index)]
+    indices = np.array([[exported.index[one] for one in again["items"]]])
+    expected = conditional_propensities(
+        exported.logits([[100, 103]], [["click", "none"]]), indices, forbidden=forbidden
+    )
+    assert again["propensities"] == pytest.approx(expected[0].tolist())
+    assert ask(client, person="bob", rest_hours=2)["filter"] == ask(client, rest_hours=2)["filter"] == ""
+    assert audit(tmp_path / "log.db", runs=[exported.folder]).exit_code in (0, 4)
+    assert "rest_hours" in ask(client, rest_hours=1e9, expect=422)["error"]
 
 
 def test_a_list_is_logged_as_it_is_answered(client, exported, tmp_path):

@@ -16,8 +16,8 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=8,
 )
-FIELDS = ("history", "k", "person", "candidates", "exclude", "exclude_seen", "exclude_last", "beta", "sample",
-          "defer", "request", "places", "time", "id", "item", "event", "reward")  # fmt: skip
+FIELDS = ("history", "k", "person", "candidates", "exclude", "exclude_seen", "exclude_last", "rest_hours", "beta",
+          "sample", "defer", "request", "places", "time", "id", "item", "event", "reward")  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -186,6 +186,6 @@ def _messages(errors: Sequence[Any]) -> dict[str, str]:
         of_cell = several and path[0] == "candidates" and len(path) > (inside or 0) + 2
         named = path[: inside + 1 + of_cell] if several and inside is not None else path
         field = ".".join(str(part)[:LONGEST_NAME] for part in named) or "body"
-        expected = A_CELL if of_cell else EXPECTED.get(str(path[0]), "another value")
+        expected = A_CELL if of_cell else EXPECTED.get(str(path[0]), "another value") if several else ""
         messages.setdefault(field, f"expected {expected}" if several else error["msg"])
     return messages

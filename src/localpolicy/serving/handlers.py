@@ -42,6 +42,7 @@ from localpolicy.serving.schema import (
 from localpolicy.serving.tracing import span
 
 LOG = logging.getLogger(__name__)
+HOUR = 3_600_000  # ms
 SHARED_SECONDS = 0.5  # time limit of the log for a health check or a request for metrics
 
 
@@ -138,6 +139,8 @@ class Service:
         request = new_id(moment, self.log.key)
         route = self.deployment.route(asked.person or request)
         arm = route.arm
+        if resting := await self.shown_lately(asked.person, asked.rest_hours, moment):
+            asked = asked.model_copy(update={"exclude": [*asked.exclude, *resting]})
         with span("policy", version=route.recommender.version, arm=arm, places=asked.k):
             question, made = await self._made(asked, route)
         logged = self._is_logged(request)
@@ -169,6 +172,13 @@ class Service:
         if route.shadow is not None:
             self._ask_candidate(self._answers(asked, route.shadow), request, route)
         return listed
+
+    async def shown_lately(self, person: str | None, hours: float, until: int) -> list[Any]:
+        """Return the items of this person's lists in the hours before `until`, in milliseconds; none for nobody."""
+        if person is None or not hours:
+            return []
+        found: list[Any] = await self.written(self.log.shown_to(person, until - round(hours * HOUR), until))
+        return found
 
     async def _made(self, asked: Recommend, route: Route) -> tuple[ListRequest, Made]:
         """Make the list. If only the candidate cannot, use a fallback list: no request is refused for its arm."""

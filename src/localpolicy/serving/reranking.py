@@ -49,7 +49,6 @@ MOST_COLUMNS = 40  # columns of a candidate, and of a context
 MOST_CANDIDATES = 2000  # of one request
 MOST_VALUES = 30_000  # values of all candidates of a request: with their names, about as many as the largest body holds
 MOST_RULES = 1000  # values of one request's rules
-HOUR = 3_600_000  # ms
 Value = Annotated[StrictBool | Real | Text | None, Field()]
 # One union, tried from the left: a union within a union takes four times as long. Whole numbers stay whole, for ids.
 Cell = Annotated[IdNumber | Real | Text | StrictBool | None, Field(union_mode="left_to_right")]
@@ -151,7 +150,7 @@ class LayerService(Service):
         route = self.deployment.route(asked.person or draw)
         layer: Any = route.recommender
         rules = layer.rules if asked.rules is None else Rules.parse(asked.rules, prefix="rules.")
-        resting = await self._resting(asked.person, rules, time_of(draw) or moment)
+        resting = await self.shown_lately(asked.person, rules.rest_hours, time_of(draw) or moment)
         with span("policy", version=layer.version, arm=route.arm, places=asked.k):
             made, content = await asyncio.to_thread(_made, layer, asked, rules, resting, draw)
         if asked.page > 1:
@@ -193,13 +192,6 @@ class LayerService(Service):
         if first is not None and first.items != made.above[: len(first.items)]:
             raise DataError(f"page {made.page} does not continue page 1 of {draw!r}: candidates, scores, context, "
                             "rules or the policy are others now. Ask for page 1 again.")  # fmt: skip
-
-    async def _resting(self, person: str | None, rules: Rules, until: int) -> list[Any]:
-        """Return the items that this person saw within the rules' hours."""
-        if person is None or not rules.rest_hours:
-            return []
-        found: list[Any] = await self.written(self.log.shown_to(person, until - round(rules.rest_hours * HOUR), until))
-        return found
 
     def policies(self) -> Policies:
         """Return the layers in service with their shares of traffic."""

@@ -15,6 +15,7 @@ from pydantic import (
     create_model,
 )
 
+from localpolicy.ranker.rules import LONGEST_REST
 from localpolicy.serving.filters import Filter
 from localpolicy.serving.recommender import SMALLEST_BETA
 
@@ -75,6 +76,7 @@ class Recommend(Body):
     exclude: Ids = Field([], description="these may not be shown")
     exclude_seen: StrictBool = Field(False, description="nor what the history holds")
     exclude_last: Whole = Field(0, ge=0, description="nor the last n items of the history; 1: what is seen now")
+    rest_hours: Real = Field(0, ge=0, le=LONGEST_REST, description="nor what this person was shown in the last n hours")
     beta: Real | None = Field(None, ge=SMALLEST_BETA, description="the dial: μ̂ exp(Q/β) instead of the trained policy")
     sample: StrictBool = Field(True, description="draw the list (default), or give the k best")
     defer: StrictBool = Field(False, description="count nothing as shown until /v1/shown says so")
