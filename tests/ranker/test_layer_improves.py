@@ -304,12 +304,12 @@ def test_a_flawless_ranker_stays_as_it_is(tmp_path):
     assert result.gain is None or result.gain.low <= 0
 
 
-@pytest.mark.parametrize(("people", "told"), [(40, False), (100, True)])
-def test_a_few_persons_judge_nothing(tmp_path, people, told):
+@pytest.mark.parametrize(("people", "judged"), [(40, False), (100, True)])
+def test_a_log_of_few_persons_is_not_judged(tmp_path, people, judged):
     """A tenth or so of them choose β."""
     _, result = improved(tmp_path / "run", SMALL.model_copy(update={"people": people}), count=1500)
-    assert ("persons, and 10 are needed" in result.why) != told
-    assert (result.price is not None) == told and (told or result.verdict == "cannot tell")
+    assert ("persons, and 10 are needed" in result.why) != judged
+    assert (result.price is not None) == judged and (judged or result.verdict == "cannot tell")
 
 
 def test_lists_that_were_not_drawn_teach_a_critic_and_tell_nothing(tmp_path):

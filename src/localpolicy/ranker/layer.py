@@ -196,14 +196,14 @@ class Layer:
         own = [columns["item"][position] for position in best(self._own(columns), k * page)[here]]
         drawn = [columns["item"][position] for position in ranked.order[here]]
         plain = _softmax(logits)
-        stated = Stated(np.array(plain), 0) if opened is None else stated_law(opened)
+        stated = Stated(plain, 0) if opened is None else stated_law(opened)
         others = {
             name: _plain(values) for name, values in columns.items() if name not in ("item", SCORE, "probability")
         }
         record = {
             **(context or {}), **others, "request": request, "person": person, "policy": self.version, "page": page,
-            "candidates": list(columns["item"]), "scores": [float(one) for one in self._own(columns)],
-            "probabilities": plain if stated is None else stated.probabilities.tolist(),
+            "candidates": list(columns["item"]), "scores": self._own(columns).tolist(),
+            "probabilities": plain if stated is None else stated.probabilities,
             "pinned": k * page if self.shadow else 0 if stated is None else stated.pinned,
             "shown": own if self.shadow else drawn, "propensities": ranked.propensities[here].tolist(), **self.draws,
         }  # fmt: skip

@@ -95,7 +95,7 @@ def openings(
 class Stated(NamedTuple):
     """The law of one list under rules, as a log of requests states it."""
 
-    probabilities: np.ndarray  # [n] at the first place that is drawn
+    probabilities: list[float]  # [n] at the first place that is drawn
     pinned: int  # places from the top
 
 
@@ -104,7 +104,7 @@ def stated_law(opened: Openings) -> Stated | None:
     if opened.groups is not None or sorted(opened.pins) != list(range(len(opened.pins))):
         return None
     weight = np.exp(opened.logits - opened.logits.max())
-    return Stated(weight / weight.sum(), len(opened.pins))
+    return Stated((weight / weight.sum()).tolist(), len(opened.pins))
 
 
 def group_of(column: str, columns: Mapping[str, Any]) -> np.ndarray:

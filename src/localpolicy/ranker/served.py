@@ -124,7 +124,7 @@ def _request(pages: list[dict[str, Any]], seen: Mapping[str, tuple[int, float]])
     return {
         **first["context"], **first["columns"], "request": first["draw"], "time": first["time"] / 1000,
         "person": first["person"], "candidates": items, "scores": first["scores"],
-        "probabilities": stated.probabilities.tolist(), "shown": [str(item) for item in shown],
+        "probabilities": stated.probabilities, "shown": [str(item) for item in shown],
         "pinned": len(shown) if first["mode"] == "top" else min(stated.pinned, len(shown)),
         "policy": first["policy"], "weight": 1 / seen[first["id"]][1], **first.get("law", {}), "_pages": joined,
     }  # fmt: skip
