@@ -8,8 +8,8 @@ import pytest
 from localpolicy.data.column_names import columns_meant
 from localpolicy.data.guess.event_words import guess_rewards
 from localpolicy.data.guess.guess import guess
-from localpolicy.data.guess.log import read_titles, title_column
-from localpolicy.data.reading import ROW
+from localpolicy.data.guess.log_columns import read_titles, title_column
+from localpolicy.data.log_schema import ROW
 from localpolicy.errors import DataError
 from localpolicy.judge.checks.order import sorted_by
 from localpolicy.report.go import guess_table
@@ -37,9 +37,9 @@ def test_rewards_of_events_follow_from_their_names(tmp_path):
     assert known == "view=0.2,addtocart=0.5,transaction=1,none=0" and unsure == ()
     assert guess_rewards({"view": 9, "view ": 2}, tmp_path)[0] == "view=1", "a name as rewards that are given have it"
     known, unsure = guess_rewards({"view": 9, "zap": 2}, tmp_path)
-    assert known == "view=0.2,zap=0.2" and "zap is worth is a guess (0.2)" in unsure[0]
+    assert known == "view=0.2,zap=0.2" and "the reward of zap is a guess (0.2)" in unsure[0]
     known, unsure = guess_rewards({"none": 9, "zap": 2}, tmp_path)
-    assert known == "none=0,zap=1" and "zap is worth is a guess (1)" in unsure[0]
+    assert known == "none=0,zap=1" and "the reward of zap is a guess (1)" in unsure[0]
     assert guess_rewards({"1": 3, "5": 9, "3.5": 2}, tmp_path) == (">=4=1,>=3=0.5,*=0", ())
     assert "If they are codes, name them" in guess_rewards({"0": 9, "1": 3, "2": 2}, tmp_path)[1][0]
     with pytest.raises(DataError, match="60 different values: it is not one"):

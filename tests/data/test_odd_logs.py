@@ -18,9 +18,9 @@ import localpolicy as lp
 from localpolicy.cli.go import go as go_verb
 from localpolicy.cli.options import complete
 from localpolicy.data.guess.guess import guess
-from localpolicy.data.guess.log import column_names
+from localpolicy.data.guess.log_columns import column_names
 from localpolicy.data.guess.plain_copy import plainly_written
-from localpolicy.data.reading import ROW
+from localpolicy.data.log_schema import ROW
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, as_keywords
 from localpolicy.judge.checks.order import order_check, tied_share
@@ -80,7 +80,7 @@ def test_words_that_may_be_events_are_asked_about(tmp_path):
     assert any("thumb holds" in note and "event=thumb" in note for note in found.unsure)
     log = written(tmp_path / "stars.csv", "user_id,item_id,stars,ts",
                   [(n % 9, n % 5, "★" * (1 + n % 3), 1_700_000_000 + n) for n in range(90)])  # fmt: skip
-    assert any("all are taken for the same, so nothing can be decided" in note for note in guess(log).unsure)
+    assert any("all are taken for equal, so nothing can be decided" in note for note in guess(log).unsure)
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_empty_rewards_are_asked_about(tmp_path):
     rows = [(n % 30, n % 5, "" if n % 3 else 9.5 + n % 7, 1_700_000_000 + n) for n in range(90)]
     log = written(tmp_path / "log.csv", "user,item,revenue,ts", rows)
     with pytest.raises(
-        DataError, match="revenue, the reward, is empty in 60 of 90 rows. Where nothing came .* write 0"
+        DataError, match="revenue, the reward, is empty in 60 of 90 rows. Where a row earned nothing, write 0"
     ):
         guess(log)
     assert guess(log, skip_bad_rows=True).columns["reward"] == "revenue"

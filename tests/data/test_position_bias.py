@@ -80,7 +80,7 @@ def test_errors_are_what_they_say():
 @pytest.mark.parametrize("case", [{"shuffled": False}, {"propensities": False}], ids=str)
 def test_places_without_a_draw_have_no_estimate(case):
     found = examination(drawn(500, EXAMINED, **case))
-    assert not found.identifiable and (found.examined == 1).all() and "cannot be told apart" in found.warning
+    assert not found.identifiable and (found.examined == 1).all() and "cannot be separated" in found.warning
 
 
 def test_lists_that_are_not_whole_say_nothing():

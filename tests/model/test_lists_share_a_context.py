@@ -162,4 +162,4 @@ def test_the_quality_report_counts_lists_and_says_what_places_tell(data):
     quality = measure(data)
     assert quality.lists == 3 and quality.examined is None, "no propensities"
     said = [str(row) for table in quality_tables(data, quality) for row in table.rows]
-    assert any("place and worth cannot be told apart" in row for row in said)
+    assert any("position bias cannot be separated" in row for row in said)

@@ -104,7 +104,7 @@ def compare(
     """Compare runs on the same positions, beside simple baselines, and say what differs between them.
 
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
-    from localpolicy.data.guess.log import read_titles
+    from localpolicy.data.guess.log_columns import read_titles
     from localpolicy.judge.compare import compare as measure
     from localpolicy.report.comparison import write_comparison
     from localpolicy.report.tables import comparison_tables

@@ -19,7 +19,7 @@ from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
 from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
-from localpolicy.data.reading import ROW, Reading
+from localpolicy.data.log_schema import ROW, LogSchema
 from localpolicy.data.sources import SourceTable, parquet_schema
 from localpolicy.data.store import LOG, Prepared
 from localpolicy.errors import ConfigError, DataError
@@ -45,16 +45,16 @@ def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
         if name not in READING and getattr(asked, name) != getattr(earlier, name):
             raise ConfigError(
                 f"append keeps the earlier settings: {name} is {getattr(earlier, name)!r} in {data.path}, "
-                f"not {getattr(asked, name)!r}. Leave it out, or prepare both logs anew."
+                f"not {getattr(asked, name)!r}. Leave it out, or prepare both logs again."
             )
     if twice := set(asked.rename) & set(data.events):
         raise ConfigError(f"append cannot rename '{min(twice)}': the earlier data set has such events already.")
     return asked
 
 
-def write_log(engine: Engine, path: Path, fields: Sequence[str], reading: Reading, codes: EventCodes) -> None:
+def write_log(engine: Engine, path: Path, fields: Sequence[str], schema: LogSchema, codes: EventCodes) -> None:
     """Write every usable row, in the log's ids and our event names, in the order of the log."""
-    kinds = {"sequence_id": reading.sequence_id, "item_id": reading.item_id}
+    kinds = {"sequence_id": schema.sequence_id, "item_id": schema.item_id}
     wide = {name: f"CAST({name} AS {'BIGINT' if kind == 'integer' else 'STRING'})" for name, kind in kinds.items()}
     columns = ", ".join(f"{wide.get(name, name)} AS {name}" for name in fields if name != "position")
     order = " ORDER BY position" if "position" in fields else ""
@@ -135,10 +135,10 @@ def change(before: Prepared, after: Prepared) -> Iterator[str]:
         yield f"  {gone:,} items are no longer there: they do not pass the filters on all rows"
 
 
-def check_fits(data: Prepared, tables: Sequence[SourceTable], reading: Reading, *, ids: str) -> None:
+def check_fits(data: Prepared, tables: Sequence[SourceTable], schema: LogSchema, *, ids: str) -> None:
     """Raise an error unless today's log has the ids and propensities of yesterday's. `ids` is the user's setting."""
     ours = "whole numbers" if pa.types.is_integer(data.catalogue.schema.field("item_id").type) else "texts"
-    theirs = "whole numbers" if reading.item_id == "integer" else "texts"
+    theirs = "whole numbers" if schema.item_id == "integer" else "texts"
     if ours != theirs and ids != "text":
         raise DataError(
             f"item ids are {ours} in {data.path} and {theirs} in the new log: they cannot be matched. If that is "

@@ -49,20 +49,20 @@ class Windows:
         self.config = config.model_copy(update={"last": 1}) if data.holds_out_last and split != "train" else config
         offsets, sequence = source.histories
         self.offsets = torch.from_numpy(offsets).to(device)
-        self.sequence = torch.from_numpy(sequence).to(device)  # whose each history is
+        self.sequence = torch.from_numpy(sequence).to(device)  # sequence of each history
         self.arrays = {name: torch.from_numpy(np.asarray(array)).to(device) for name, array in source.arrays.items()}
         self.context = data.events.index(CONTEXT) if CONTEXT in data.events else None
         self.following = _following(source, self.context).to(device) if "anew" in source.arrays else None
         self.filters: ItemFilters | None = None
         if data.filters is not None:
             self.filters = ItemFilters(*(torch.from_numpy(np.asarray(array)).to(device) for array in data.filters))
-        # Where all places are looked at alike, or it is not known, places are not told apart.
+        # Without position bias, or if it is unknown, places are not distinguished.
         places = data.position_bias
         self.examined: Tensor | None = None  # [K]
         if places is not None and (places.examined != 1).any():
             self.examined = torch.from_numpy(places.examined).float().to(device)
         self.one_reward = data.one_reward
-        self.chosen: Tensor | None = None  # of all sequences; None: all
+        self.chosen: Tensor | None = None  # indices of the chosen histories; None: all
         self.meetings = False  # whether first meetings are credited
 
     def __len__(self) -> int:
@@ -164,7 +164,7 @@ class Windows:
         context = None
         if (above := self.arrays.get("above")) is not None:
             behind = above[index].long()
-            scored = scored & (behind <= column)  # where the window begins amid a list, the list's context is cut off
+            scored = scored & (behind <= column)  # if the window begins within a list, the list's context is cut off
             context = torch.arange(len(row), device=self.device) - torch.minimum(behind, column)
         reward, list_reward = self.arrays["reward"][index], None
         if self.one_reward and context is not None:
@@ -249,7 +249,7 @@ def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = 
 
 def batch_of_flat(items: Tensor, events: Tensor | None, seen: Tensor, *, length: int) -> Batch:
     """Batch of one position per history, from histories one after the other, `seen` [B] actions in each."""
-    width = (seen + 1).clamp(max=length)  # START comes first, where it is not cut off
+    width = (seen + 1).clamp(max=length)  # START comes first, unless it is cut off
     row = torch.repeat_interleave(torch.arange(len(seen)), width)
     column = torch.arange(len(row)) - (width.cumsum(0) - width)[row]
     step = (seen + 1 - width)[row] + column  # 0: START

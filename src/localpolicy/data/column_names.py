@@ -15,7 +15,7 @@ ALTERNATIVES = (
     "alternative", "alternativeid", "alternativeno", "alt", "altid", "altnum", "altno", "option", "optionid",
     "choicealternative",
 )  # fmt: skip
-# A till's receipts: a sequence only where no column says whose they are.
+# A till's receipts: sequences only if no column names the person.
 BASKETS = (
     "basketid", "basket", "invoiceno", "invoiceid", "invoice", "invoicenumber", "receiptid", "receiptno", "receipt",
     "receiptnumber", "orderid", "orderno", "ordernumber", "order", "billid", "billno", "ticketid", "ticketno", "ticket",
@@ -90,7 +90,7 @@ TAILS = ("", "clean", "hash", "hashed", "key", "code", "name", "title", "descrip
 LEAST_LETTERS = 4  # of a name that is looked for at the end of a longer one
 RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
 FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
-# Parts of names that make a varying number a likely reward: how much came of it. What is stated as such comes first,
+# Parts of names that make a varying number a likely reward. What is stated as such comes first,
 # then ratings, money, time, yes or no, and counts last: of sales value and quantity the value is what counts.
 REWARDING = (
     ("reward", "utility", "satisfaction", "gain"),
@@ -110,7 +110,7 @@ NOT_REWARDING = ("disc", "rabatt", "coupon", "tax", "shipping", "balance", "weig
 
 
 def rewarding(name: str) -> int | None:
-    """Which of these a name is of, the first being the surest; None for none."""
+    """Return the group of likely rewards that a column's name belongs to, 0 being the surest; None for none."""
     called = plain(name)
     if any(part in called for part in NOT_REWARDING):
         return None
@@ -118,13 +118,13 @@ def rewarding(name: str) -> int | None:
 
 
 def plain(name: str) -> str:
-    """The name in small letters and digits alone, without accents."""
+    """Return the name in small letters and digits alone, without accents."""
     letters = unicodedata.normalize("NFKD", name.lower())
     return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
 
 
 def by_its_end(names: Sequence[str], ours: str) -> str | None:
-    """The column whose name ends with one that means ours, the surest first: musicbrainz-track-id, shown_item.
+    """Return the column whose name ends with one that means ours, the surest first: musicbrainz-track-id, shown_item.
 
     What only says how the id is written may follow: track_id_clean. None if there is no such column.
     """
@@ -142,7 +142,7 @@ def by_its_end(names: Sequence[str], ours: str) -> str | None:
 
 
 def columns_meant(names: Sequence[str], ours: Sequence[str] = tuple(NAMES)) -> dict[str, str]:
-    """Their column for each of ours, each used once, the surest names first."""
+    """Map our columns to the log's by name, each used once, the surest names first."""
     called = {plain(name): name for name in reversed(names)}
     matches: dict[str, str] = {}
     for column in ours:

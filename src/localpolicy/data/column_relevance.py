@@ -57,16 +57,16 @@ def _relevance(
     together = sparse.csr_matrix((np.ones(len(first)), (first, second)), shape=(n, n))
     pays = bool(np.ptp(earned) > 0) if len(earned) else False
 
-    def figures(order: np.ndarray | None) -> tuple[float, float]:
+    def statistics(order: np.ndarray | None) -> tuple[float, float]:
         rows = x if order is None else x[order]
         pairs = float(rows.multiply(together @ rows).sum())
         return pairs, float(np.square(rows.T @ earned).sum()) if pays else 0.0
 
-    dealt = np.array([figures(draw.permutation(n)) for _ in range(PERMUTATIONS)])
-    mean, spread = dealt.mean(0), np.maximum(dealt.std(0), 1e-12)
-    true = np.array(figures(None))
+    permuted = np.array([statistics(draw.permutation(n)) for _ in range(PERMUTATIONS)])
+    mean, spread = permuted.mean(0), np.maximum(permuted.std(0), 1e-12)
+    true = np.array(statistics(None))
     beyond = (true - mean) / spread
-    believed = (beyond > SURE) & (true > dealt.max(0)) & [len(first) > 0, pays]
+    believed = (beyond > SURE) & (true > permuted.max(0)) & [len(first) > 0, pays]
     return ColumnRelevance(name, float(beyond[0]), float(beyond[1]) if pays else None, bool(believed.any()))
 
 

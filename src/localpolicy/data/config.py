@@ -22,7 +22,7 @@ SPLIT_RULES = ("random", "time", "last")  # any other word is a column of the lo
 
 
 def _event(event: Any) -> str:
-    """The event as a log's text has it: engines write truth values in small letters."""
+    """Return the event as a log's text: engines write truth values in small letters."""
     return str(event).lower() if isinstance(event, bool) or type(event).__name__ == "bool_" else str(event)
 
 
@@ -41,7 +41,7 @@ class PrepareConfig(Settings):
         "kind is not to be guessed"
     )  # fmt: skip
     names: tuple[str, ...] = Field((), description="column names of text files without a header line: a,b,c")
-    delimiter: str | None = Field(None, description="of text files (default: told from their first line)")
+    delimiter: str | None = Field(None, description="of text files (default: taken from their first line)")
     event: str | None = Field(None, description="the event of every row, for logs without an event column")
     rename: dict[str, str] = Field({}, description="the log's event = ours, as view=click,addtocart=purchase")
     drop_events: tuple[str, ...] = Field((), description="events whose rows are left out: a,b")
@@ -52,7 +52,7 @@ class PrepareConfig(Settings):
     )  # fmt: skip
     reward_kind: Literal["auto", "opinion", "amount", "measure"] = Field(
         "auto", description="what a column of rewards holds: opinions of items; amounts of a sale (price, margin, "
-        "quantity); or measures of what people did (seconds, shares); auto: told by its name, then by its numbers"
+        "quantity); or measures of what people did (seconds, shares); auto: by its name, then by its numbers"
     )  # fmt: skip
     kind: Literal["auto", "interactions", "impressions"] = Field(
         "auto", description="'interactions' reduces an impression log to what users did"
@@ -77,7 +77,9 @@ class PrepareConfig(Settings):
     iterate: bool = Field(False, description="repeat the filters until nothing changes")
     most_recent: int | None = Field(None, ge=1, description="keep only the last events of a sequence")
     since: str | None = Field(None, description="leave out what happened before this ISO time (UTC)")
-    days: float | None = Field(None, gt=0, description="leave out what happened more than so many days before the last")
+    days: float | None = Field(
+        None, gt=0, description="leave out what happened more than this many days before the last"
+    )
 
     # How it is split.
     split: str = Field(
@@ -180,7 +182,7 @@ class PrepareOptions(Settings):
     engine: Literal["duckdb", "spark"] = Field("duckdb", description="what reads and sorts")
     memory: str = Field("1GB", description="memory limit of DuckDB; beyond it, DuckDB spills to disk")
     threads: int | None = Field(None, ge=1, le=1024, description="threads of DuckDB (default: all cores)")
-    scratch: Path | None = Field(None, description="folder for temporary files (default: beside --out)")
+    scratch: Path | None = Field(None, description="folder for temporary files (default: next to --out)")
     spark_master: str | None = Field(None, description="Spark master, such as local[2] or spark://host:7077")
     force: bool = Field(False, description="replace the folder")
 

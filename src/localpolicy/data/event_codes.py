@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.engines import Engine
-from localpolicy.data.reading import Raw, Reading, alias, joined
+from localpolicy.data.log_schema import LogSchema, Raw, alias, joined
 from localpolicy.data.reward_kind import unpaid_events
 from localpolicy.data.rewards import DEFAULT, RewardMap, event_name, is_rating
 from localpolicy.data.store import CONTEXT, NO_ANSWER
@@ -54,7 +54,7 @@ class EventCodes:
 def make_event_codes(
     engine: Engine,
     raws: Sequence[Raw],
-    reading: Reading,
+    schema: LogSchema,
     config: PrepareConfig,
     *,
     earlier: Mapping[str, Any],
@@ -73,7 +73,7 @@ def make_event_codes(
         for event in config.drop_events:
             if event not in known and event_name(event) not in known:
                 raise DataError(f"drop_events: no event '{event}' in this log{nearest(event, known)}")
-    shown = reading.has_propensity or NO_ANSWER in named.values()
+    shown = schema.has_propensity or NO_ANSWER in named.values()
     kind = config.kind if config.kind != "auto" else "impressions" if shown else "interactions"
     if kind == "interactions":
         dropped.add(NO_ANSWER)
@@ -85,18 +85,20 @@ def make_event_codes(
     if len(events) > MOST_EVENTS:
         some = ", ".join(events[:5])
         raise DataError(f"{len(events):,} different events ({some}, …), at most {MOST_EVENTS}: is it the right column?")
-    reward_map = config.rewards if config.rewards is not None or reading.has_reward else DEFAULT
+    reward_map = config.rewards if config.rewards is not None or schema.has_reward else DEFAULT
     parsed_rewards = None if reward_map is None else RewardMap.parse(reward_map)
     if first and config.rewards is not None and parsed_rewards is not None:
         for event in sorted(parsed_rewards.names.keys() - {*events, *dropped, NO_ANSWER, CONTEXT}):
             log.info("note: the log has no event '%s' of the reward map%s", event, nearest(event, events))
     only_past = set(names.values()) - {names[raw] for raw in acted if raw in names} - set(coded)
-    rewards = {} if parsed_rewards is None else {event: _worth(event, parsed_rewards, only_past) for event in events}
+    rewards = (
+        {} if parsed_rewards is None else {event: event_reward(event, parsed_rewards, only_past) for event in events}
+    )
     if config.reward_kind != "auto" and not all(
         is_rating(event) for event in rewards if event not in (CONTEXT, NO_ANSWER)
     ):
         raise ConfigError(
-            f"reward_kind={config.reward_kind} needs a column of rewards, and here each event has one worth: name the "
+            f"reward_kind={config.reward_kind} needs a column of rewards, and here each event has one reward: name the "
             "column (--columns reward=NAME)."
         )
     before = list(earlier.get("policies", ()))
@@ -119,7 +121,7 @@ def make_event_codes(
     return made
 
 
-def _worth(event: str, rewards: RewardMap, only_past: Collection[str]) -> float:
+def event_reward(event: str, rewards: RewardMap, only_past: Collection[str]) -> float:
     """Reward of an event; 0 if the reward map lacks it and it occurs only in histories."""
     try:
         return rewards.of(event)

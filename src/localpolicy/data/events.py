@@ -11,7 +11,7 @@
     filter, filter_content the name of the filter that held there (else empty); and, at least once for each name, its
                            items (see `item_filters`)
     context_id, past_event logs of lists: rows of a sequence with one context_id are one history, and the first of
-                           another begins anew (else empty); and the event that a context row had then (else -1)
+                           another begins a new one (else empty); and the event that a context row had then (else -1)
 
 The SELECT written here is the only code that turns raw columns into these.
 """
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from localpolicy.data.event_codes import EventCodes
-from localpolicy.data.reading import MOST_EXACT, ROW, ROW_NUMBER, IdType, Raw, Reading, alias, joined, text_of
+from localpolicy.data.log_schema import MOST_EXACT, ROW, ROW_NUMBER, IdType, LogSchema, Raw, alias, joined, text_of
 from localpolicy.data.store import CONTEXT, NO_ANSWER
 from localpolicy.data.times import WRITTEN, has_no_underscore, in_one_unit, milliseconds
 
@@ -31,22 +31,22 @@ SPLIT_WORDS = (("train", "training"), ("validation", "valid", "val", "dev"), ("t
 MOST_CASES = 32  # names of events or policies that SQL tells apart without a join
 
 
-def fields_of(reading: Reading, codes: EventCodes) -> tuple[str, ...]:
+def fields_of(schema: LogSchema, codes: EventCodes) -> tuple[str, ...]:
     """Columns that this log's events have."""
     shown = codes.kind == "impressions"
     optional = {
-        "time": reading.has_time,
-        "position": not reading.has_time,
+        "time": schema.has_time,
+        "position": not schema.has_time,
         "reward": not codes.rewards,
-        "propensity": shown and reading.has_propensity,
+        "propensity": shown and schema.has_propensity,
         "policy": shown and bool(codes.policies),
-        "request": shown and reading.has_lists,
-        "place": shown and reading.has_lists,
-        "filter": shown and reading.has_filters,
-        "filter_content": shown and reading.has_filters,
-        "context_id": shown and reading.has_contexts,
-        "past_event": shown and reading.has_contexts,
-        "split": reading.has_split,
+        "request": shown and schema.has_lists,
+        "place": shown and schema.has_lists,
+        "filter": shown and schema.has_filters,
+        "filter_content": shown and schema.has_filters,
+        "context_id": shown and schema.has_contexts,
+        "past_event": shown and schema.has_contexts,
+        "split": schema.has_split,
     }
     return ("sequence_id", "item_id", "event", *(name for name, present in optional.items() if present))
 
@@ -60,11 +60,11 @@ class EventSelect:
     """Writer of the SELECT that reads one table's rows as events.
 
     Two levels deep: the inner one cuts and casts each raw value once, the outer one checks the results. In one level
-    DuckDB would cast again for every check, which took a third of the time of reading.
+    DuckDB would cast again for every check, which took a third of the time of a load.
     """
 
-    def __init__(self, raw: Raw, reading: Reading, codes: EventCodes) -> None:
-        self.raw, self.reading, self.codes = raw, reading, codes
+    def __init__(self, raw: Raw, schema: LogSchema, codes: EventCodes) -> None:
+        self.raw, self.schema, self.codes = raw, schema, codes
         self.read: dict[str, str] = {}  # columns of the inner SELECT
         self.checks: list[tuple[str, str]] = []  # (what must be true, what is wrong where it is not)
 
@@ -91,8 +91,8 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         """SQL of each of our columns over the inner SELECT; rows are numbered only if position is wanted."""
         self.read, self.checks = {}, []
         columns = {
-            "sequence_id": self._id("sequence_id", self.reading.sequence_id, narrow),
-            "item_id": self._id("item_id", self.reading.item_id, narrow),
+            "sequence_id": self._id("sequence_id", self.schema.sequence_id, narrow),
+            "item_id": self._id("item_id", self.schema.item_id, narrow),
             "event": self._event(),
             "time": self._time(),
             "reward": self._reward(),
@@ -206,13 +206,13 @@ FROM ({self._inner(view)}) inner_{self.raw.number} WHERE NOT COALESCE({fine}, FA
         if type_of in ("timestamp", "date"):
             time = f"unix_millis(CAST({value} AS TIMESTAMP))" if type_of == "date" else f"unix_millis({value})"
         else:
-            time = milliseconds(value, written=written, unit=self.reading.time_unit, is_text=type_of == "text")
+            time = milliseconds(value, written=written, unit=self.schema.time_unit, is_text=type_of == "text")
             as_first = as_first if written == "number" else f"written as the first are ({WRITTEN[written]})"
         time = self._reads("time", time)
         self._must(f"{self._reads('raw_time', value)} IS NOT NULL", "timestamp is empty")
         self._must(f"{time} IS NOT NULL", f"timestamp is not {as_first}")
-        if self.reading.one_unit and written == "number" and type_of not in ("timestamp", "date"):
-            unit = self.reading.time_unit
+        if self.schema.one_unit and written == "number" and type_of not in ("timestamp", "date"):
+            unit = self.schema.time_unit
             self._must(in_one_unit(time, unit), f"timestamp is not in {unit}, as the first are (see --time-unit)")
         first, last = YEARS
         self._must(f"{time} BETWEEN {first} AND {last}", "timestamp is beyond the years 1 to 9999 (see --time-unit)")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from localpolicy.errors import DataError
 
 ROWS_PER_GROUP = 1 << 20
-ROWS_PER_SMALL_GROUP = 1 << 17  # where rows are wide: a group waits in memory until it is full
+ROWS_PER_SMALL_GROUP = 1 << 17  # for wide rows: a group stays in memory until it is full
 
 
 HEADER = 128  # bytes; an array's header is padded to this size so that it can be rewritten in place
@@ -68,7 +68,7 @@ class ParquetFile:
         self.path, self.compression, self.group = path, compression, group
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
-        self._rows = 0  # that wait
+        self._rows = 0  # rows not written yet
 
     def append(self, rows: pa.Table) -> None:
         """Add the rows."""

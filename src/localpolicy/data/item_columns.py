@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 from localpolicy.errors import DataError
 
 KINDS = ("id", "category", "categories", "number", "vector", "name", "skip")
-NAMES = ("name", "title", "label", "description", "text", "url", "link", "image")  # by which a column is only shown
+NAMES = (
+    "name",
+    "title",
+    "label",
+    "description",
+    "text",
+    "url",
+    "link",
+    "image",
+)  # shown, not learnt from
 CODES = (
     "id",
     "code",
@@ -84,7 +93,7 @@ def understood(
             distinct, missing = len(pc.unique(given)), values.null_count
         if distinct <= 1 and not missing:
             if explicit:
-                raise DataError(f"{where} has the same value for every item, which tells nothing. Leave it out.")
+                raise DataError(f"{where} has the same value for every item, which is not informative. Leave it out.")
             return "skip", values, "the same for every item"
         if kind != "number" and distinct > MOST_VALUES:
             raise DataError(

@@ -55,7 +55,7 @@ class NewItems(NamedTuple):
 
     @classmethod
     def of(cls, encoded: Encoded, counts: np.ndarray, *, bound: float) -> NewItems | None:
-        """Mixtures for the items without a count; None if all items have one, or none has."""
+        """Build the mixtures of the items without a count; None if all items have one, or none has."""
         known = counts > 0
         items = np.flatnonzero(~known)
         if not len(items) or not known.any():
@@ -92,7 +92,7 @@ def unit_rows(encoded: Encoded, weight: np.ndarray) -> sparse.csr_matrix:
 
 
 def mixtures(encoded: Encoded, of: np.ndarray, known: np.ndarray) -> Mixtures:
-    """The items `of` as mixtures of the items `known` (both indices; the latter by falling frequency)."""
+    """Mix the items `of` from the items `known` (both indices; the latter by falling frequency)."""
     weight, known = rarity(encoded, known), known[:CANDIDATES]
     rows = unit_rows(encoded, weight)
     near_to = rows[known].T.tocsr()

@@ -52,7 +52,7 @@ def read_item_table(
     partly: bool = False,
     earlier: Mapping[str, str] | None = None,
 ) -> ItemTable:
-    """Read a file or a frame. `kinds` are the user's words on columns, `id_column` the log's name for item ids.
+    """Read a file or a frame. `kinds` are the kinds stated by the user, `id_column` the log's name for item ids.
 
     `earlier` are the kinds of the table before this one: they hold, however few values there are today. `partly`:
     `kinds` need not name all columns, and the table may lack some.
@@ -103,7 +103,7 @@ def read_item_table(
 
 
 def _ids_named(table: pa.Table, kinds: Mapping[str, str], label: str) -> pa.Table:
-    """The table with its ids called `item_id`: a single unknown column is taken for them."""
+    """Rename the table's column of ids to `item_id`; a single unknown column is taken for it."""
     unknown = [name for name in table.column_names if name not in kinds]
     if "item_id" in unknown:
         return table
@@ -139,7 +139,7 @@ def _read(given: Any, is_id: Callable[[str], bool]) -> tuple[pa.Table, str]:
 
 
 def _read_parquet(path: Path) -> pa.Table:
-    """Whole Parquet file, read a few rows at a time, so that one that unfolds to gigabytes is refused in time."""
+    """Read a whole Parquet file a few rows at a time, so that one that unfolds to gigabytes is refused in time."""
     size = path.stat().st_size
     most, batches, unfolded = FREE + MOST_UNFOLDED * size, [], 0
     with pq.ParquetFile(path) as file:
@@ -159,7 +159,7 @@ def _read_parquet(path: Path) -> pa.Table:
 
 
 def _read_csv(path: Path, is_id: Callable[[str], bool]) -> pa.Table:
-    """Columns of a CSV file: numbers if all texts of a column are numbers, but 01 is a code, and no number."""
+    """Read a CSV file; a column is numbers if all its texts are numbers, but 01 is a code, and no number."""
     parsing = pc_csv.ParseOptions(delimiter=delimiter_of(first_line(path)), newlines_in_values=True)
     names = pc_csv.open_csv(path, parse_options=parsing).schema.names
     texts = {name: pa.string() for name in names if is_id(name.strip())}
@@ -178,12 +178,12 @@ def _read_csv(path: Path, is_id: Callable[[str], bool]) -> pa.Table:
 
 
 def known_ids(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The ids, with empty strings as nulls."""
+    """Return the ids with empty strings as nulls."""
     return pc.if_else(pc.equal(values, ""), None, values) if pa.types.is_string(values.type) else values
 
 
 def ids_as(values: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Ids in the log's type. As in logs, 14.0 is 14, as a text or as a float; 007 is a text."""
+    """Convert ids to the log's type. As in logs, 14.0 is 14, as a text or as a float; 007 is a text."""
     if pa.types.is_floating(values.type) and not pa.types.is_integer(kind):
         values = values.cast(pa.int64())
     if not (pa.types.is_string(values.type) and pa.types.is_integer(kind)):
@@ -268,7 +268,7 @@ def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
     """The older table updated by the newer one: items of the older one alone keep their values. Logs the changes."""
     if lost := [name for name in before.kinds if name not in newer.kinds]:
         raise DataError(
-            f"{newer.label} lacks the column {lost[0]!r} of the earlier item table. Add it, or prepare anew."
+            f"{newer.label} lacks the column {lost[0]!r} of the earlier item table. Add it, or prepare again."
         )
     for name, kind in before.kinds.items():
         if newer.kinds[name] != kind:

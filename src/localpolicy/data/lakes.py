@@ -88,7 +88,7 @@ class LakeTable:
 
     def __init__(self, lake: str, place: str) -> None:
         self.lake, self.place, self.label = lake, place, f"{lake}+{place}"
-        self.version = ""  # known once its rows were asked for
+        self.version = ""  # known once its rows were read
         if not PLACE.fullmatch(place):
             raise ConfigError(
                 f"'{self.label}' is no address: expected {lake}+s3://BUCKET/FOLDER, or {lake}+/FOLDER on this machine."
@@ -102,9 +102,9 @@ class LakeTable:
             raise DataError(f"{self.label} is read with {error.name}: pip install 'localpolicy[lakes]'.") from None
         except DataError:
             raise
-        except Exception as error:  # each library raises kinds of its own
-            said = " ".join(str(error).split())[:300]
+        except Exception as error:  # each library raises its own types
+            message = " ".join(str(error).split())[:300]
             raise DataError(
-                f"{self.label} cannot be read: {said}. Expected the folder of a {self.lake.capitalize()} table; for "
+                f"{self.label} cannot be read: {message}. Expected the folder of a {self.lake.capitalize()} table; for "
                 "s3:// with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY of keys that may read it."
             ) from None

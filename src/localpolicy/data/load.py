@@ -11,7 +11,7 @@ from localpolicy.data import sql
 from localpolicy.data.engines import Engine
 from localpolicy.data.event_codes import EventCodes
 from localpolicy.data.events import EventSelect, fields_of
-from localpolicy.data.reading import ROW, ROW_NUMBER, SAMPLE, SAMPLED, Raw, Reading, alias, check_columns
+from localpolicy.data.log_schema import ROW, ROW_NUMBER, SAMPLE, SAMPLED, LogSchema, Raw, alias, check_columns
 from localpolicy.data.sources import SourceTable
 from localpolicy.data.times import Notation, written
 from localpolicy.errors import DataError
@@ -30,7 +30,7 @@ def open_tables(
         check_columns(table)
     if skip_malformed:
         engine.skip_malformed()
-    # Row numbers cost a pass in file order, so they are asked for only where they mean something.
+    # Row numbers cost a pass in file order, so they are read only if they mean something.
     rows = any("timestamp" not in table.columns or ROW in table.columns.values() for table in tables)
     return [_open(engine, number, table, rows=rows, dates=dates) for number, table in enumerate(tables)]
 
@@ -53,22 +53,22 @@ def _open(engine: Engine, number: int, table: SourceTable, *, rows: bool, dates:
 
 
 def load(
-    engine: Engine, raws: Sequence[Raw], reading: Reading, codes: EventCodes, *, skip_bad_rows: bool, scratch: Path
+    engine: Engine, raws: Sequence[Raw], schema: LogSchema, codes: EventCodes, *, skip_bad_rows: bool, scratch: Path
 ) -> tuple[dict[str, int], Problems]:
     """Fill `loaded`; return its rows by event, and the skipped rows."""
     left_out = [bad for raw in raws for bad in raw.table.bad]
     if left_out and not skip_bad_rows:
         total = sum(bad.count for bad in left_out)
         raise DataError(f"{left_out[0].first}{f' ({total:,} bad lines in all)' if total > 1 else ''}. {REMEDY}")
-    selects = [EventSelect(raw, reading, codes) for raw in raws]
-    fields = fields_of(reading, codes)
+    selects = [EventSelect(raw, schema, codes) for raw in raws]
+    fields = fields_of(schema, codes)
 
     def fill(narrow: Sequence[str] = ()) -> dict[int | None, int]:
         parts = [select.sql(select.raw.view, fields=fields, narrow=narrow) for select in selects]
         engine.table("loaded", "\nUNION ALL\n".join(parts))
         return {code: int(count) for code, count in engine.rows(sql.ROWS)}
 
-    counts = fill(reading.narrow)
+    counts = fill(schema.narrow)
     problems: Problems = {}
     if unusable := counts.pop(None, 0):
         bad = "\nUNION ALL\n".join(select.problem_sql(select.raw.view) for select in selects)

@@ -16,7 +16,7 @@ CONNECT_SECONDS, ANSWER_SECONDS, TRIES = 5, 6, 2  # a store that stalls is given
 
 
 class Object(NamedTuple):
-    """A log in a bucket."""
+    """Address of a log in a bucket: scheme, bucket and key."""
 
     scheme: str
     bucket: str
@@ -58,11 +58,11 @@ def store_errors(wanted: Object | str) -> Iterator[None]:
     except OSError as error:
         if error.filename is not None or error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise  # of this machine's disk
-        said = " ".join(str(error).split())
-        raise DataError(f"{wanted} cannot be read: {_remedy(said, str(wanted)[:2])}") from None
+        text = " ".join(str(error).split())
+        raise DataError(f"{wanted} cannot be read: {_remedy(text, str(wanted)[:2])}") from None
 
 
-def _remedy(said: str, scheme: str) -> str:
+def _remedy(text: str, scheme: str) -> str:
     where = endpoint_of(scheme) or "the store"
     names = (
         "GCS_KEY_ID and GCS_SECRET"
@@ -70,8 +70,8 @@ def _remedy(said: str, scheme: str) -> str:
         else "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE,"
     )
     refused = ("ACCESS_DENIED", "HTTP status 403", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH", "status 401")
-    if any(word in said for word in refused):
+    if any(word in text for word in refused):
         return f"access was denied. Set {names} to keys that may read it."
-    if "NETWORK_CONNECTION" in said or "REQUEST_TIMEOUT" in said or "timeout" in said.lower() or "curlCode" in said:
-        return f"{where} did not answer in time ({said[-160:]}). Run this again, or copy the files to this machine."
-    return said[:300]
+    if "NETWORK_CONNECTION" in text or "REQUEST_TIMEOUT" in text or "timeout" in text.lower() or "curlCode" in text:
+        return f"{where} did not answer in time ({text[-160:]}). Run this again, or copy the files to this machine."
+    return text[:300]

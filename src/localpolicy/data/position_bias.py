@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-BLOCK = 1 << 15  # lists looked at together
-MOST = 100_000  # lists looked at in all, of all times alike: errors are a few per cent by then
-NEAR = 10  # pairs of places at most so far apart: others say little, and cost more
-LEAST = 1e-3  # the smallest e: a reward at a place that nobody looks at is divided by it
+BLOCK = 1 << 15  # lists per block
+MOST = 100_000  # lists used in all, evenly spaced over time: errors are a few per cent by then
+NEAR = 10  # pairs of places at most so far apart: others add little information, and cost more
+LEAST = 1e-3  # the smallest e, by which a reward at a place that is hardly examined is divided
 UNSURE = 0.5  # standard error of log e beyond which a place's examination is not estimated
 
 
@@ -32,7 +32,7 @@ class PositionBias(NamedTuple):
     """Position bias: examination by list position relative to the first, [K] each."""
 
     examined: np.ndarray  # e, 1 at the first place; 1 everywhere if it cannot be estimated
-    se: np.ndarray  # of log e, before differences were believed as far as they go
+    se: np.ndarray  # of log e, before shrinkage
     identifiable: bool  # whether position bias can be separated from item reward
 
     @property
@@ -41,8 +41,8 @@ class PositionBias(NamedTuple):
         if self.identifiable:
             return None
         return (
-            "place and worth cannot be told apart: the log's lists were hardly ever drawn in an order that chance "
-            "decided, or state no propensities. Rewards are taken as if all places were looked at alike; draw lists "
+            "position bias cannot be separated from item reward: the log's lists were hardly ever drawn in an order "
+            "that chance decided, or state no propensities. Rewards are taken without a position bias; draw lists "
             "(rather than showing the top k) and log propensities."
         )
 
@@ -156,7 +156,7 @@ class _Pairs:
 
 
 def _reached(count: int, pairs: list[tuple[int, int]]) -> np.ndarray:
-    """PositionBias that pairs connect with the first."""
+    """Return a mask of the places that pairs connect with the first."""
     reached: np.ndarray = np.arange(count) == 0
     for _ in range(count):
         for i, j in pairs:

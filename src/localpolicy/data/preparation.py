@@ -24,7 +24,7 @@ from localpolicy.data.filters import keep
 from localpolicy.data.inputs import digests, inputs_of
 from localpolicy.data.item_table import ItemTable, check_overlap, earlier_table, read_item_table, renewed
 from localpolicy.data.load import load, open_tables
-from localpolicy.data.reading import Reading
+from localpolicy.data.log_schema import LogSchema
 from localpolicy.data.sources import SourceTable
 from localpolicy.data.splits import Cut, cut_points, fitting, literals, milliseconds_of, share_key, split_sizes
 from localpolicy.data.store import LOG, OPTIONAL, Prepared
@@ -53,8 +53,8 @@ class Preparation:
     ) -> None:
         self.items = items  # the item table, as it was given
         self.engine, self.tables, self.config = engine, tables, config
-        self.earlier = earlier  # whose rows come first
-        self.model = model  # whose indices, codes and cuts hold
+        self.earlier = earlier  # data set whose rows come first
+        self.model = model  # data set whose indices, codes and cuts are kept
         self.scratch, self.background = scratch, background
 
     def run(
@@ -70,26 +70,26 @@ class Preparation:
             refuse_taken(earlier, digests(self.tables))
         else:
             known = {**known, "policies": []}  # who served the rows of `model` has no part in these
-        log.info(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
+        log.info(f"schema {sum(len(table.inputs) for table in self.tables):,} file(s)")
         raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows, dates=self.config.dates)
-        reading = Reading.decide(raws, self.config)
-        if self.config.split == "time" and not reading.has_time:
+        schema = LogSchema.decide(raws, self.config)
+        if self.config.split == "time" and not schema.has_time:
             raise ConfigError("split=time needs times, and this log has none: map a timestamp, or use split=random.")
         for other in filter(None, (earlier, model)):
-            check_fits(other, self.tables, reading, ids=self.config.ids)
+            check_fits(other, self.tables, schema, ids=self.config.ids)
         first = earlier is None and model is None
-        codes = make_event_codes(engine, raws, reading, self.config, earlier=known, first=first)
+        codes = make_event_codes(engine, raws, schema, self.config, earlier=known, first=first)
         for other in filter(None, (earlier, model)):
             if codes.kind != other.kind:
                 raise DataError(f"the new log holds {codes.kind}; {other.path} holds {other.kind}.")
         config = self.config.model_copy(update={"rewards": codes.reward_map})
-        rows, problems = load(engine, raws, reading, codes, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
+        rows, problems = load(engine, raws, schema, codes, skip_bad_rows=skip_bad_rows, scratch=self.scratch)
         if config.since is not None or config.days is not None:
-            self._leave_out_old(config, fields_of(reading, codes))
-        inputs = self.background.submit(digests, self.tables)  # not sooner: a log that is refused needs none
-        engine.small("known", _known_items(model, integer=reading.item_id == "integer"))
-        fields = fields_of(reading, codes)
-        if self.config.split_column is not None and not reading.has_split:
+            self._leave_out_old(config, fields_of(schema, codes))
+        inputs = self.background.submit(digests, self.tables)  # only now: a log that is refused needs no digests
+        engine.small("known", _known_items(model, integer=schema.item_id == "integer"))
+        fields = fields_of(schema, codes)
+        if self.config.split_column is not None and not schema.has_split:
             raise ConfigError(
                 f"split: expected random, time or last, got '{self.config.split_column}': this source has no column of "
                 "that name."
@@ -99,7 +99,7 @@ class Preparation:
         if keep_log:
             log.info("keeping the log")
             logged = tuple(name for name in fields if name != "split")
-            write_log(engine, self.scratch / LOG, logged, reading, codes)
+            write_log(engine, self.scratch / LOG, logged, schema, codes)
         fields = tuple(name for name in fields if name != "filter_content")  # from here on rows refer to it by name
         if config.list_reward != "places" and "request" not in fields:
             raise ConfigError(
@@ -109,10 +109,10 @@ class Preparation:
         loaded = "usable"
         if "time" in fields and "request" not in fields:  # lists have an order of their own
             rewards = [] if codes.rate_items else list(codes.rewards.values())
-            worth = [sorted(set(rewards)).index(reward) for reward in rewards]
-            integers = reading.sequence_id == reading.item_id == "integer"
-            engine.view("with_lots", sql.with_lots(loaded, integers=integers, worth=worth))
-            loaded, fields = "with_lots", (*fields, "lot", *["worth"] * bool(worth))
+            reward_rank = [sorted(set(rewards)).index(reward) for reward in rewards]
+            integers = schema.sequence_id == schema.item_id == "integer"
+            engine.view("with_lots", sql.with_lots(loaded, integers=integers, reward_rank=reward_rank))
+            loaded, fields = "with_lots", (*fields, "lot", *["reward_rank"] * bool(reward_rank))
         order = sql.order(fields, impressions=codes.rate_items)
         click = codes.events.index("click") if "click" in codes.events else None
         log.info("filtering")
@@ -148,11 +148,11 @@ class Preparation:
         if "filter" in fields:
             engine.table("item_filters", sql.ITEM_FILTERS)
         engine.drop(*kept.tables)
-        item_table = self._item_table(integer=reading.item_id == "integer")
+        item_table = self._item_table(integer=schema.item_id == "integer")
         engine.table("items", sql.items(sum(sizes[:2]) if last else 0))
-        self._say_near_duplicates(reading)
+        self._say_near_duplicates(schema)
         dates = None
-        if reading.has_time:
+        if schema.has_time:
             first, last = engine.rows(sql.FIRST_AND_LAST)[0]
             dates = {"first": _date(first), "last": _date(last)}
         derived = {"above": "request", "anew": "context_id"}
@@ -190,7 +190,7 @@ class Preparation:
             events = chain.from_iterable(engine.batches(sql.final(*part, fields=fields, order=order)) for part in parts)
             columns, rewards = ("item", "event", "reward", *optional), list(codes.rewards.values())
             write_events(store, events, columns, sizes=sizes, rewards=rewards, list_reward=config.list_reward)
-            write_ids(store, engine.batches(sql.sequence_ids(integer=reading.sequence_id == "integer")), sizes=sizes)
+            write_ids(store, engine.batches(sql.sequence_ids(integer=schema.sequence_id == "integer")), sizes=sizes)
             items = engine.arrow(sql.CATALOGUE)
             if item_table is not None:
                 check_overlap(items, item_table)
@@ -274,16 +274,16 @@ class Preparation:
         engine.table("sequences", sql.sequences(literals(cuts)))
         return cuts
 
-    def _say_near_duplicates(self, reading: Reading) -> None:
+    def _say_near_duplicates(self, schema: LogSchema) -> None:
         """Warn of ids that differ in spaces, capitals or a '.0' alone: they are kept apart."""
-        for what, table, kind in (("item", "items", reading.item_id), ("sequence", "sequences", reading.sequence_id)):
+        for what, table, kind in (("item", "items", schema.item_id), ("sequence", "sequences", schema.sequence_id)):
             if kind != "text":
                 continue
             count, one, other = self.engine.rows(sql.near_duplicates(table, f"{what}_id"))[0]
             if count:
                 log.warning(
                     f"{count:,} {what} ids differ from another in spaces, capitals or '.0' alone ({one!r} and "
-                    f"{other!r}): they are kept apart. If they are one, write them alike in the log"
+                    f"{other!r}): they are kept apart. If they are one, write them the same way in the log"
                 )
 
 

@@ -34,7 +34,7 @@ class Edition:
     """One release of a data set: the rows its files hold, and the counts that its recipe leaves."""
 
     name: str
-    rows: int  # of the files, that are events
+    rows: int  # rows of the files that are events
     counts: tuple[Count, ...]
     source: str = UNVERIFIED  # of `rows`
 

@@ -33,10 +33,10 @@ class Quality:
     longest: int
     long: int  # sequences of more than LONG events
     odd_times: int | None  # events before 1971 or after 2099: sentinels, or another unit
-    filtered: int | None  # events shown under a filter; None where a log of lists does not say
+    filtered: int | None  # events shown under a filter; None if a log of lists does not state filters
     filter_unknown: int  # … whose items the log does not state
     lists: int  # lists of more than one item
-    examined: list[float] | None  # how much each place of a list is looked at; None where it cannot be told
+    examined: list[float] | None  # position bias: examination of each place of a list; None if it cannot be estimated
     top_share: dict[str, float]  # share of events on the most popular 1 % and 10 % of items
     lengths: Histogram = field(default_factory=dict)
     popularity: Histogram = field(default_factory=dict)

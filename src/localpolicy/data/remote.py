@@ -74,12 +74,12 @@ def named_by_address(scratch: Path) -> Iterator[None]:
     try:
         yield
     except LocalPolicyError as error:
-        told = str(error)
+        message = str(error)
         for scheme in ENDPOINTS:
-            told = told.replace(f"{scratch / FETCHED / scheme}/", f"{scheme}://")
-        if told == str(error):
+            message = message.replace(f"{scratch / FETCHED / scheme}/", f"{scheme}://")
+        if message == str(error):
             raise
-        raise type(error)(told) from None
+        raise type(error)(message) from None
 
 
 def _found(store: Any, wanted: Object) -> tuple[list[Any], bool]:
@@ -141,5 +141,5 @@ def _copy(store: Any, scheme: str, info: Any, root: Path) -> tuple[Path, Origin]
 
 def _version(metadata: Any) -> str:
     """Version of an object if its bucket keeps versions, else its ETag."""
-    told = {(name if isinstance(name, str) else name.decode()): value.decode() for name, value in metadata.items()}
-    return str(told.get("VersionId") or told.get("ETag", "")).strip('"')
+    fields = {(name if isinstance(name, str) else name.decode()): value.decode() for name, value in metadata.items()}
+    return str(fields.get("VersionId") or fields.get("ETag", "")).strip('"')

@@ -1,6 +1,6 @@
-"""What the numbers of a reward column are: opinions, amounts of a sale, or measures of what people did.
+"""Kind of a reward column: opinions, amounts of a sale, or measures of what people did.
 
-opinion   what somebody thinks of an item, said on every row: stars, grades, thumbs. Asked: how well is what is ranked
+opinion   what somebody thinks of an item, stated on every row: stars, grades, thumbs. Asked: how well is what is ranked
           first liked?
 amount    what a sale brought: a price, a margin, a quantity. Asked: how much does a decision bring? A dear item ranked
           first is no gain by itself, and rows that are no sale bring nothing
@@ -23,8 +23,8 @@ from localpolicy.data.store import CONTEXT, NO_ANSWER, SPLITS, Prepared
 
 Kind = Literal["opinion", "amount", "measure"]
 
-KNOWN_SPLITS = SPLITS[:2]  # all but the one that judges
-ROWS = 200_000  # at most so many of each split are looked at, evenly spaced
+KNOWN_SPLITS = SPLITS[:2]  # all splits but the test split
+ROWS = 200_000  # most rows used of each split, evenly spaced
 OPINIONS = (*RATINGS, "score", "satisfaction", "thumb", "like", "opinion", "nota", "note", "bewertung")
 AMOUNTS = (  # parts of a column's name
     "price", "amount", "revenue", "sales", "margin", "profit", "gmv", "spend", "spent", "paid", "payment", "turnover",
@@ -45,8 +45,8 @@ class RewardKind(NamedTuple):
 
     kind: Kind
     why: str
-    column: str  # as the log calls it
-    events: tuple[str, ...]  # whose rewards differ from row to row
+    column: str  # the log's name of the column
+    events: tuple[str, ...]  # events whose rewards differ from row to row
 
     @property
     def sales(self) -> tuple[str, ...]:
@@ -60,12 +60,12 @@ def sale_events(events: Iterable[str]) -> tuple[str, ...]:
     return tuple(event for event in events if _named(event, SALES)) or events
 
 
-def unpaid_events(events: Iterable[str], column: str, said: str) -> tuple[str, ...]:
+def unpaid_events(events: Iterable[str], column: str, stated: str) -> tuple[str, ...]:
     """Events whose rows earn nothing, since the column holds amounts of a sale; none if no event is named like one.
 
-    A view that states the price of its item has earned nothing. `said` is `reward_kind` of `prepare`.
+    A view that states the price of its item has earned nothing. `stated` is `reward_kind` of `prepare`.
     """
-    kind = (_by_name(column) or ("",))[0] if said == "auto" else said
+    kind = (_by_name(column) or ("",))[0] if stated == "auto" else stated
     events = tuple(events)
     others = tuple(event for event in events if not _named(event, SALES))
     return others if kind == "amount" and len(others) < len(events) else ()
@@ -79,10 +79,10 @@ def reward_kind(data: Prepared) -> RewardKind | None:
     if not varying and not rated:
         return None
     settings = data.manifest["settings"]
-    columns, said = settings.get("columns", {}), settings.get("reward_kind", "auto")
+    columns, stated = settings.get("columns", {}), settings.get("reward_kind", "auto")
     column = str(columns.get("event" if rated else "reward", "reward"))
-    if said != "auto":
-        return RewardKind(said, "as reward_kind says", column, varying)
+    if stated != "auto":
+        return RewardKind(stated, "as reward_kind says", column, varying)
     if rated:
         return RewardKind("opinion", "the events are ratings", column, tuple(ranges))
     kind, why = _by_name(column) or _by_events(ranges) or _by_numbers(*_rows(data))
@@ -107,12 +107,12 @@ def reward_ranges(data: Prepared) -> dict[str, tuple[float, float]]:
 
 def _by_name(column: str) -> tuple[Kind, str] | None:
     """Kind of reward that a column of this name holds, or None."""
-    said = f"the column is called {column}"
+    why = f"the column is called {column}"
     if plain(column) in OPINIONS:
-        return "opinion", said
+        return "opinion", why
     if _named(column, AMOUNTS):
-        return "amount", said
-    return ("measure", said) if _named(column, MEASURES) else None
+        return "amount", why
+    return ("measure", why) if _named(column, MEASURES) else None
 
 
 def _by_events(ranges: Mapping[str, tuple[float, float]]) -> tuple[Kind, str] | None:

@@ -70,9 +70,9 @@ class SourceTable:
     delimiter: str = ","
     constants: Mapping[str, str] = field(default_factory=dict)  # our column -> one value for every row
     where: str = ""  # rows that are events at all, as SQL over the files' columns
-    originals: tuple[Path, ...] = ()  # the user's files, where `files` were made from them
-    bad: tuple[BadLines, ...] = ()  # what was left out in making them
-    label: str = ""  # what messages call a table that the user gave as an object
+    originals: tuple[Path, ...] = ()  # the user's files, if `files` were made from them
+    bad: tuple[BadLines, ...] = ()  # lines left out in making them
+    label: str = ""  # name, in messages, of a table that the user gave as an object
     origins: Mapping[Path, Origin] = field(default_factory=dict)  # of inputs that were fetched
 
     @property
@@ -133,7 +133,7 @@ def _logs_inside(folder: Path) -> list[Path]:
             raise DataError(f"{file} is a link to nothing: expected a log. Bring back what it names, or remove it.")
     for link in sorted(folder.rglob("*")):
         if link.is_symlink() and link.is_dir():
-            log.warning("%s is a link to a folder, and its files are not read; name it beside %s", link, folder)
+            log.warning("%s is a link to a folder, and its files are not read; name it as well as %s", link, folder)
     return [file for file in inside if file.is_file()]
 
 

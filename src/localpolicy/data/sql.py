@@ -47,30 +47,30 @@ def order(fields: Sequence[str], *, impressions: bool) -> str:
     if "position" in fields:
         return "position"
     item = ["lot", "item_id"] if "lot" in fields else ["item_id"]
-    kind = ["worth", "event"] if "worth" in fields else ["event"]
+    kind = ["reward_rank", "event"] if "reward_rank" in fields else ["event"]
     ties = [*item, "event"] if impressions else [*kind, *item]
     rest = [name for name in ("reward", "propensity", "policy") if name in fields]
     lists = ["request", "place"] if "request" in fields else []
-    first = ["context_id"] if "context_id" in fields else []  # lies together, whatever a clock did meanwhile
+    first = ["context_id"] if "context_id" in fields else []  # keeps a history together, whatever a clock did meanwhile
     return ", ".join([*first, "time", *lists, *ties, *rest])
 
 
 PRIME, MIXED = 2**31 - 1, {"sequence_id": 48_271, "item_id": 69_621, "time": 16_807}  # primitive roots
 
 
-def with_lots(source: str, *, integers: bool, worth: Sequence[int]) -> str:
+def with_lots(source: str, *, integers: bool, reward_rank: Sequence[int]) -> str:
     """Rows with a pseudo-random tie-breaker, a hash of sequence, item and time, and with the rank of their event.
 
     An order by item would be the same for everybody, and one without the time the same in every basket of a person:
     models learn it, and held-out metrics reward them for it. Whole numbers are mixed by a square modulo a prime, which
-    takes a tenth of the time of an md5; no product exceeds 64 bits. `worth` ranks the events, by code.
+    takes a tenth of the time of an md5; no product exceeds 64 bits. `reward_rank` ranks the events, by code.
     """
     lot = "SUBSTR(md5(CONCAT(" + ", ' ', ".join(MIXED) + ")), 1, 8)"
     if integers:
         parts = " + ".join(f"CAST({name} AS BIGINT) % {PRIME} * {factor}" for name, factor in MIXED.items())
         lot = f"(({parts}) % {PRIME}) * (({parts}) % {PRIME}) % {PRIME}"
-    ranks = " ".join(f"WHEN {code} THEN {rank}" for code, rank in enumerate(worth))
-    also = f", CASE event {ranks} END AS worth" if worth else ""
+    ranks = " ".join(f"WHEN {code} THEN {rank}" for code, rank in enumerate(reward_rank))
+    also = f", CASE event {ranks} END AS reward_rank" if reward_rank else ""
     return f"SELECT *, {lot} AS lot{also} FROM {source}"
 
 
@@ -231,7 +231,7 @@ def numbered(source: str, *, fields: Sequence[str], sequences: int, last: bool =
     """Kept events, each with its sequence's number: a join of two large tables, made once.
 
     Numbers that replace ids are as narrow as possible, since ids may be long texts. `last`: each event once for every
-    split it is in. PositionBias are stored as counted from 0.
+    split it is in. Places are stored as counted from 0.
     """
     number = f"CAST(s.number AS {'INT' if sequences < 2**31 else 'BIGINT'})"
     shifted = {"place": f"CAST(e.place - {first_place} AS SMALLINT) AS place"} if first_place else {}

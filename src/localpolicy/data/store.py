@@ -67,7 +67,7 @@ DTYPES = {
     "place": np.int16,  # in its list, from 0
     "above": np.int16,  # rows of the same list before this one: all share the context of the first
     "anew": np.uint8,  # 1: a history begins here that does not continue the rows before
-    "past_event": np.uint8,  # what the item was answered with, as its history is read: of a context row not its event
+    "past_event": np.uint8,  # event of the item within its history: for a context row not the row's event
     "filter": np.int32,  # number of the filter under which it was shown, among `Prepared.filters`
 }
 OPTIONAL = ("propensity", "policy", "time", "place", "above", "anew", "past_event", "filter")

@@ -179,7 +179,7 @@ def in_one_unit(time: str, unit: str) -> str:
 # ---------------------------------------------------------------------- rows without times
 
 SORTED = 0.95  # share of steps up (or down), from which rows are sorted by it: chance alone makes half
-FEWEST_STEPS = 50  # … of so many
+FEWEST_STEPS = 50  # least number of steps for that
 # How far it is from a sequence's first row to its last, as a share of all rows by that value: n random rows that were
 # sorted have (n - 1) / (n + 1). Episodes of a series and news rise step by step too, and stay near where they began.
 REACH = 0.25

@@ -1,10 +1,10 @@
 """`improve`: trains a layer on the ranker that wrote a log of requests, and judges it.
 
-Persons are shared out once: critics are trained on some, chosen on others, β is chosen on third ones and the verdict
-is given on the rest. β is the one with the largest lower bound of the capped gain over the drawn law, among tilts that
+Persons are shared out once: critics are trained on some, chosen on others, β is chosen on third ones and the verdict is
+given on the rest. β is the one with the largest lower bound of the capped gain over the drawn law, among tilts that
 leave a tenth of the sample; where none is above 0 it is ∞, and the layer is the ranker as it was. Gains are by places;
-where the log shows that people stop, by a cascade; where items below matter, nothing is concluded. The verdict is against
-the list that the ranker would show without any draw.
+where the log shows that people stop, by a cascade; where items below matter, no gain is estimated. The verdict compares
+with the list that the ranker would show without any draw.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from localpolicy.data.guess.log import Titles
+from localpolicy.data.guess.log_columns import Titles
 from localpolicy.data.store import Prepared
 from localpolicy.judge.comparison import TRUE_GAIN, Comparison
 from localpolicy.judge.findings import findings

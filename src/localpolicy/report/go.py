@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data.guess.guess import Guess
-from localpolicy.data.guess.reading import Use
+from localpolicy.data.guess.state import Use
 from localpolicy.errors import to_caller
 from localpolicy.judge.next_step import would_decide
 from localpolicy.judge.verdict import Gate

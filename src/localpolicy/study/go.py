@@ -27,7 +27,7 @@ import yaml
 
 from localpolicy.data.config import PrepareConfig, go_fields
 from localpolicy.data.guess.guess import guess
-from localpolicy.data.guess.log import Titles, column_names, read_titles, title_column
+from localpolicy.data.guess.log_columns import Titles, column_names, read_titles, title_column
 from localpolicy.data.guess.plain_copy import COPY, plainly_written
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest

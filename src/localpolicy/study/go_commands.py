@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from localpolicy.data.guess.guess import Guess
-from localpolicy.data.reading import ROW
+from localpolicy.data.log_schema import ROW
 from localpolicy.errors import to_caller
 from localpolicy.judge.gate import opponents
 from localpolicy.judge.rules import GateRules

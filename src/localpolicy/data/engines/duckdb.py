@@ -31,7 +31,7 @@ NANOSECONDS = ("TIMESTAMP_NS", "TIMESTAMPTZ_NS")
 PATTERN = "*?["  # letters that make a name a pattern to DuckDB
 OURS = (duckdb.ParserException, duckdb.BinderException, duckdb.CatalogException)  # about SQL, which no user writes
 MEMORY = re.compile(r"\d+(\.\d+)?\s*([kmgt]i?b|%)", re.IGNORECASE)
-MOST_THREADS = 1024  # DuckDB starts as many as it is told
+MOST_THREADS = 1024  # DuckDB starts any number of threads
 
 
 class DuckDB:
@@ -167,7 +167,9 @@ class DuckDB:
             for file in self._texts:
                 if found := other_line_end(file):
                     number, end, first = found
-                    return f"{file}, line {number}: it ends in {end}, and line 1 in {first}. End all lines alike."
+                    return (
+                        f"{file}, line {number}: it ends in {end}, and line 1 in {first}. Give all lines the same end."
+                    )
         return ""
 
 

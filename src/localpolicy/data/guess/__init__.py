@@ -1,1 +1,1 @@
-"""What a log's columns and events mean, guessed from names and values before the log is prepared."""
+"""Guesses of what a log's columns and events mean, from names and values, before the log is prepared."""

@@ -1,4 +1,4 @@
-"""What the names of events say: how much each is likely worth, and which only say that an item was shown."""
+"""Likely rewards of events by the words in their names, and names that only say that an item was shown."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from localpolicy.data.column_names import plain
 from localpolicy.data.rewards import RewardMap
 from localpolicy.errors import ConfigError, DataError
 
-MOST_CODES = 5  # events that are so few numbers, from 0 on, may be codes and no ratings
+MOST_CODES = 5  # up to this many whole numbers from 0 on may be codes of events, not ratings
 MOST_EVENTS = 50  # a column with more values is no event: numbers are then a reward
-UNKNOWN = 0.2  # the reward of an event whose name says nothing
+UNKNOWN = 0.2  # reward of an event whose name has no known word
 # Words in the name of an event -> its likely reward; the first that fits. English first, then other languages.
 LIKELY_REWARDS = (
     (("unlike", "dislike", "downvote", "thumbsdown", "thumbdown", "remove", "skip"), 0.0),
@@ -27,7 +27,7 @@ LIKELY_REWARDS = (
       "vue", "clic", "consult", "vista", "visualiz", "просмотр", "клик", "閲覧", "クリック", "浏览", "点击", "cliq",
       "bekeken", "wyswietl", "조회", "클릭"), 0.2),
 )  # fmt: skip
-# Events that say that an item was shown, and nothing came of it: whole words, and parts of them.
+# Names of events that say that an item was shown and not answered: whole words, and parts of them.
 NOTHING_CAME = (
     "shown",
     "show",
@@ -63,44 +63,44 @@ NOTHING_CAME_PARTS = (
 
 
 def guess_rewards(values: Mapping[str, int], path: Path) -> tuple[str, tuple[str, ...]]:
-    """A reward map, and what to say of events whose names say nothing."""
+    """Guess a reward map, with notes on events whose names have no known word."""
     numbers = [number(value) for value in values]
     if all(number is not None for number in numbers):
         known = [number for number in numbers if number is not None]
         top = max(known)
         codes = min(known) == 0 and len(known) <= MOST_CODES
-        said = (
+        note = (
             f"the events {', '.join(values)} are read as ratings. If they are codes, name them, such as --rename "
             "0=view,1=cart,2=purchase"
         )
-        return f">={0.8 * top:g}=1,>={0.6 * top:g}=0.5,*=0", (said,) if codes else ()
+        return f">={0.8 * top:g}=1,>={0.6 * top:g}=0.5,*=0", (note,) if codes else ()
     if len(values) > MOST_EVENTS:
         raise DataError(
             f"{path}: the event column has {len(values)} different values: it is not one. Say which column it is "
-            "(--columns event=NAME), or what each event is worth (--rewards)."
+            "(--columns event=NAME), or the reward of each event (--rewards)."
         )
-    likely = {value.strip(): likely_reward(value) for value in values}  # as rewards that are given are read
+    likely = {value.strip(): likely_reward(value) for value in values}  # stripped as in `--rewards`
     rewards = {value: UNKNOWN if reward is None else reward for value, reward in likely.items()}
     paid = [value for value, reward in rewards.items() if reward > 0]
-    if len(paid) == 1:  # worth less than nothing else: as in a column of 0 and 1 that is named for it
+    if len(paid) == 1:  # the only paying event, as in a column of 0 and 1, has the full reward
         rewards[paid[0]] = 1.0
     listed = ",".join(f"{value}={reward:g}" for value, reward in rewards.items())
     unsure = [value for value, reward in likely.items() if reward is None]
     note = (
-        f"what {', '.join(unsure)} is worth is a guess ({rewards[unsure[0]]:g}): say it with --rewards"
+        f"the reward of {', '.join(unsure)} is a guess ({rewards[unsure[0]]:g}): state it with --rewards"
         if unsure
         else ""
     )
     if len(unsure) == len(likely) > 1:
         note = (
-            f"what {', '.join(unsure)} are worth is not known: all are taken for the same, so nothing can be decided. "
-            f"Say it with --rewards {unsure[0]}=1,{unsure[1]}=0"
+            f"the rewards of {', '.join(unsure)} are not known: all are taken for equal, so nothing can be decided. "
+            f"State them with --rewards {unsure[0]}=1,{unsure[1]}=0"
         )
     return listed, (note,) if unsure else ()
 
 
 def likely_reward(event: str) -> float | None:
-    """What an event of this name is likely worth; None where its name says nothing."""
+    """Return the likely reward of an event by its name; None if its name has no known word."""
     if says_nothing_came(event):
         return 0.0
     called = plain(event)
@@ -108,13 +108,13 @@ def likely_reward(event: str) -> float | None:
 
 
 def says_nothing_came(event: str) -> bool:
-    """Whether the event says no more than that an item was shown."""
+    """Whether the event's name only says that an item was shown."""
     called = plain(event)
     return called in NOTHING_CAME or any(plain(part) in called for part in NOTHING_CAME_PARTS)
 
 
-def worth(rewards: str, event: str) -> float:
-    """What a reward map says of an event; 0 where it says nothing."""
+def reward_of(rewards: str, event: str) -> float:
+    """Return the reward of an event by a reward map; 0 if the map lacks the event."""
     try:
         return RewardMap.parse(rewards).of(event)
     except (ConfigError, DataError):
@@ -122,7 +122,7 @@ def worth(rewards: str, event: str) -> float:
 
 
 def number(value: str) -> float | None:
-    """A text as a number, or None."""
+    """Convert a text to a number; None if it is not one."""
     try:
         return float(value)
     except ValueError:

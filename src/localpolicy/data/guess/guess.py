@@ -1,7 +1,7 @@
-"""What a log's columns and events mean, guessed from names and values: shown to the user, never taken in silence.
+"""Guess of what a log's columns and events mean, from names and values: shown to the user, never made silently.
 
 Every column of the log gets a line: used as what, or ignored and why. A column that looks like a time or a reward is
-used, or asked about. Where there is no time the order of the file stands for it; that is said, with a test of whether
+used, or asked about. Without a time the order of the file stands for it, with a note, and a test of whether
 the rows are sorted by something that is not time.
 """
 
@@ -15,14 +15,14 @@ from typing import Any
 
 from localpolicy.data.column_names import by_its_end, columns_meant, plain
 from localpolicy.data.guess.event_words import guess_rewards, number
-from localpolicy.data.guess.log import LogColumns, column_names, list_columns, opened, title_column
-from localpolicy.data.guess.reading import Reading, Use
+from localpolicy.data.guess.impressions import settle_lists, settle_propensity, settle_showings
+from localpolicy.data.guess.log_columns import LogColumns, column_names, list_columns, opened, title_column
 from localpolicy.data.guess.reward import refuse_empty_rewards, settle_event, settle_one_event, settle_reward
-from localpolicy.data.guess.shown import settle_lists, settle_propensity, settle_showings
+from localpolicy.data.guess.state import GuessState, Use
 from localpolicy.data.guess.when import say_order, settle_time
 from localpolicy.data.guess.who import settle_sequence, settle_split
 from localpolicy.data.guess.words import meaning
-from localpolicy.data.reading import ROW
+from localpolicy.data.log_schema import ROW
 from localpolicy.data.times import Notation
 from localpolicy.errors import DataError
 
@@ -35,28 +35,28 @@ MOST_SHOWN = 20  # columns that an error names
 
 @dataclass(frozen=True)
 class Guess:
-    """How a log is read, as `lpi prepare` would be told."""
+    """How a log is read: settings of `lpi prepare`, with notes for the user."""
 
     source: str  # the reader
     columns: Mapping[str, str]  # our column -> the log's
     rewards: str | None  # as --rewards; None: the reader's own, or the log's column
-    event: str | None = None  # of every row
+    event: str | None = None  # the event of every row
     rename: Mapping[str, str] = field(default_factory=dict)  # the log's event -> ours
-    unsure: tuple[str, ...] = ()  # what the user should look at
-    uses: tuple[Use, ...] = ()  # every column of the log
-    sequences: int = 0  # about so many
-    items: int = 0  # likewise; 0: the reader knows
-    kind: str | None = None  # what the log holds, where its events do not tell
+    unsure: tuple[str, ...] = ()  # notes that the user should check
+    uses: tuple[Use, ...] = ()  # the use of every column of the log
+    sequences: int = 0  # approximate number
+    items: int = 0  # approximate number; 0: the reader knows
+    kind: str | None = None  # interactions or impressions, if the events do not decide
     skip_bad_rows: bool = False
     split: str | None = None  # the log's column that says which split a row is in
-    meaning: tuple[str, ...] = ()  # what a sequence, an item and the reward are, in words of this log
+    meaning: tuple[str, ...] = ()  # what a sequence, an item and the reward are, in the log's words
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
-    decisions: int = 0  # about so many with propensities: rows, or lists
+    decisions: int = 0  # approximate number of decisions with propensities: rows, or lists
     full_lists: bool = False  # whether each list holds nearly all items, and no propensities are stated
-    preparing: Mapping[str, Any] = field(default_factory=dict)  # settings of `prepare` that the user gave beside these
+    preparing: Mapping[str, Any] = field(default_factory=dict)  # other settings of `prepare` that the user gave
 
     def settings(self) -> dict[str, Any]:
-        """For `prepare`."""
+        """Return the settings for `prepare`."""
         settings = {
             "columns": dict(self.columns), "rewards": self.rewards, "event": self.event, "rename": dict(self.rename),
             "kind": self.kind, "skip_bad_rows": self.skip_bad_rows, "validation": self.held_out, "test": self.held_out,
@@ -66,7 +66,7 @@ class Guess:
 
 
 class UnknownColumns(DataError):
-    """Columns whose names say nothing: the user must."""
+    """The log has no column that looks like a required one: the user must name it."""
 
     def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str], lists: Sequence[str] = ()) -> None:
         self.missing, self.names = list(missing), list(names)
@@ -93,14 +93,18 @@ def guess(
     skip_bad_rows: bool = False,
     dates: Notation | None = None,
 ) -> Guess:
-    """Read the names, and the values; what the user says holds.
+    """Guess how a log is read, from its columns' names and values; what the user states is kept.
 
     `dates` says whether dates with the year last begin with day or month.
     """
     rename, given = dict(rename or {}), dict(columns or {})
     names, why = column_names(path), "as you said"
     if not given and set(names) >= OPEN_BANDIT and path.name.partition(".")[0] not in PUBLISHED:
-        given = {"sequence_id": ROW, "event": "click", "propensity": "propensity_score"}  # each row is a decision alone
+        given = {
+            "sequence_id": ROW,
+            "event": "click",
+            "propensity": "propensity_score",
+        }  # each row is a decision of its own
         rename, rewards = rename or {"0": "none", "1": "click"}, rewards or "none=0,click=1"
         why = "its name, as in the Open Bandit data"
     elif not given and set(names) >= OPEN_BANDIT:
@@ -117,51 +121,51 @@ def guess(
     if unknown is not None:
         raise DataError(f"{path} has no column '{unknown}': its columns are {', '.join(names)}.")
     with opened(path, skip_malformed=skip_bad_rows) as (engine, table):
-        reading = Reading(path, LogColumns(engine, table), meant, given, rewards, rename, why)
-        reading.unsure += without_names
-        reading.skip_bad_rows, reading.dates = skip_bad_rows, dates
-        if not reading.log.count():
+        state = GuessState(path, LogColumns(engine, table), meant, given, rewards, rename, why)
+        state.unsure += without_names
+        state.skip_bad_rows, state.dates = skip_bad_rows, dates
+        if not state.log.count():
             raise DataError(f"{path} holds no rows, only the names of columns.")
-        if titled and reading.log.several(meant["sequence_id"], meant["item_id"]) == 0:  # an item's id, and its title
+        if titled and state.log.several(meant["sequence_id"], meant["item_id"]) == 0:  # an item's id, and its title
             raise UnknownColumns(path, ["sequence_id"], names)
-        return replace(_guessed(reading), skip_bad_rows=skip_bad_rows)
+        return replace(_guessed(state), skip_bad_rows=skip_bad_rows)
 
 
-def _guessed(reading: Reading) -> Guess:
-    """Roles one after another: a later one leaves alone what an earlier one took."""
-    settle_sequence(reading)
-    settle_split(reading)
-    settle_time(reading)
-    settle_propensity(reading)
-    settle_event(reading)
-    settle_reward(reading)
-    if "event" not in reading.meant:
-        settle_one_event(reading)
+def _guessed(state: GuessState) -> Guess:
+    """Settle the columns' roles one after another; a later role leaves alone what an earlier one took."""
+    settle_sequence(state)
+    settle_split(state)
+    settle_time(state)
+    settle_propensity(state)
+    settle_event(state)
+    settle_reward(state)
+    if "event" not in state.meant:
+        settle_one_event(state)
     else:
-        settle_showings(reading)
-    if "event" in reading.meant and reading.rewards is None and "reward" not in reading.meant:
+        settle_showings(state)
+    if "event" in state.meant and state.rewards is None and "reward" not in state.meant:
         counts: Counter[str] = Counter()
-        for value, count in reading.log.values(reading.meant["event"]).items():
-            counts[reading.rename.get(value, value)] += count
-        reading.rewards, unsure = guess_rewards(counts, reading.path)
-        reading.unsure += unsure
-    if not reading.skip_bad_rows:
-        refuse_empty_rewards(reading)
-    settle_lists(reading)
-    if "timestamp" not in reading.meant:
-        say_order(reading)
-    ours = {name: theirs for name, theirs in reading.meant.items() if name != theirs}
-    renamed = {theirs: name for theirs, name in reading.rename.items() if theirs != name}
+        for value, count in state.log.values(state.meant["event"]).items():
+            counts[state.rename.get(value, value)] += count
+        state.rewards, unsure = guess_rewards(counts, state.path)
+        state.unsure += unsure
+    if not state.skip_bad_rows:
+        refuse_empty_rewards(state)
+    settle_lists(state)
+    if "timestamp" not in state.meant:
+        say_order(state)
+    ours = {name: theirs for name, theirs in state.meant.items() if name != theirs}
+    renamed = {theirs: name for theirs, name in state.rename.items() if theirs != name}
     return Guess(
-        "events", ours, reading.rewards, reading.event, renamed, tuple(reading.unsure), tuple(reading.uses()),
-        reading.sequences(), reading.log.distinct(reading.meant["item_id"]), reading.kind, split=reading.split,
-        meaning=meaning(reading), decisions=reading.decisions(), full_lists=reading.full_lists(),
+        "events", ours, state.rewards, state.event, renamed, tuple(state.unsure), tuple(state.uses()),
+        state.sequences(), state.log.distinct(state.meant["item_id"]), state.kind, split=state.split,
+        meaning=meaning(state), decisions=state.decisions(), full_lists=state.full_lists(),
     )  # fmt: skip
 
 
 def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
-    """Who and what, where no name is known: by its end, an only id that is left, a request, or a decision alone."""
-    said = []
+    """Find person and item without a known name: by its end, as the only id left, by request, or one row each."""
+    notes = []
     for ours, what in (("item_id", "item"), ("sequence_id", "person or visit")):
         free = "request" if ours == "sequence_id" else ""  # a request may stand for a visit, never for an item
         used = {part for name, theirs in meant.items() if name != free for part in theirs.split("+")}
@@ -172,17 +176,17 @@ def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
         named, title = by_its_end(free_names, ours), title_column(free_names) if ours == "item_id" else None
         if named is not None:
             meant[ours] = named
-            said.append(f"{named} is taken for the {what}, by its name's end; to change that: --columns {ours}=NAME")
+            notes.append(f"{named} is taken for the {what}, by its name's end; to change that: --columns {ours}=NAME")
         elif title is not None and len(left) == ("sequence_id" not in meant):  # the only id is the sequence's
             meant[ours] = title
-            said.append(f"{title} is taken for the item, since no id says it; to change that: --columns {ours}=NAME")
+            notes.append(f"{title} is taken for the item, since no id says it; to change that: --columns {ours}=NAME")
         elif len(left) == 1:
             meant[ours] = left[0]
-            said.append(f"{left[0]} is taken for the {what}, since it is the only id left")
+            notes.append(f"{left[0]} is taken for the {what}, since it is the only id left")
         elif ours == "sequence_id" and "request" in meant:
             meant[ours] = meant["request"]
-            said.append(f"no column says who it was: each {meant['request']} is a sequence of its own")
+            notes.append(f"no column says who it was: each {meant['request']} is a sequence of its own")
         elif ours == "sequence_id" and "propensity" in meant:
             meant[ours] = ROW
-            said.append("no column says who it was: each row is a decision of its own, without a history")
-    return said
+            notes.append("no column says who it was: each row is a decision of its own, without a history")
+    return notes

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.column_names import ALTERNATIVES, CASES, NAMES, columns_meant, plain
 from localpolicy.data.engines.duckdb import DuckDB
-from localpolicy.data.guess.log import ANSWERS, LogColumns, opened
+from localpolicy.data.guess.log_columns import ANSWERS, LogColumns, opened
+from localpolicy.data.log_schema import alias
 from localpolicy.data.other_files import as_parquet, is_other
-from localpolicy.data.reading import alias
 from localpolicy.data.sources import SourceTable
 from localpolicy.runtime.files import whole_file
 
@@ -23,16 +23,16 @@ NUMBER = "-?[0-9]+,[0-9]+"
 SIGN = "[$€£¥₹₽%]"
 SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
 WHOLE = "-?[0-9]+"
-PLACE = "place"  # the column that a log of choices gets
+PLACE = "place"  # column added to a log of choices
 JOINED = "timestamp"  # the column that a log with days and clock times apart gets
 CLOCK = "[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
 DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([/.-])[0-9]{1,2}([/.-])[0-9]{4}"
-COPY = ", plainly written.parquet"  # how the name of a log's copy ends
-LOOKED_AT = 1000  # rows that tell which columns to look at
+COPY = ", plainly written.parquet"  # end of the name of a log's copy
+LOOKED_AT = 1000  # first rows, which decide the columns to examine
 
 
 def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -> tuple[Path, tuple[str, ...]]:
-    """The log itself, or its copy under `folder` that `prepare` can read; and what was read how.
+    """Return the log, or a copy under `folder` that `prepare` can read, with notes on what was converted.
 
     JSON and Excel become Parquet, decimal commas points, a day and its clock time one column, and rows of one choice
     get places.
@@ -118,7 +118,7 @@ def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
 
 
 def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> float:
-    """Of the values that there are, how many have this form."""
+    """Return the share of the non-empty values that match a regular expression."""
     value = f"CAST({column} AS VARCHAR)"
     query = f"SELECT AVG(CASE WHEN regexp_full_match({value}, '{pattern}') THEN 1.0 ELSE 0.0 END) FROM {rows}"
     return float(engine.rows(f"{query} WHERE {column} IS NOT NULL AND {value} <> ''")[0][0] or 0.0)
@@ -129,12 +129,12 @@ def _first(column: str) -> str:
 
 
 def _has_signs(engine: DuckDB, column: str) -> bool:
-    """Numbers that all have a sign of money or percent."""
+    """Whether a column holds numbers that all have a sign of money or percent."""
     return bool(_share(engine, column, SIGNED, rows=_first(column))) and _share(engine, column, SIGNED) == 1
 
 
 def _has_commas(engine: DuckDB, column: str) -> bool:
-    """Numbers with decimal commas; whole ones may stand among them."""
+    """Whether a column holds numbers with decimal commas; some may be whole."""
     return (
         bool(_share(engine, column, NUMBER, rows=_first(column))) and _share(engine, column, f"{NUMBER}|{WHOLE}") == 1
     )

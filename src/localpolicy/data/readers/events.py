@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from localpolicy.data.config import PrepareConfig
 from localpolicy.data.growing_files import ROWS_PER_SMALL_GROUP, ParquetFile
+from localpolicy.data.log_schema import COLUMNS, check_columns
 from localpolicy.data.other_files import as_parquet, is_other
-from localpolicy.data.reading import COLUMNS, check_columns
 from localpolicy.data.sources import (
     MOST_COLUMNS,
     SourceTable,

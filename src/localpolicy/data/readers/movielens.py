@@ -43,7 +43,7 @@ LAYOUTS = {"u.data": ("\t", False), "ratings.dat": ("::", False), "ratings.csv":
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """Ratings, whose format the file's name decides."""
+    """Return the table of ratings, whose format the file's name decides."""
     patterns = [name + suffix for name in LAYOUTS for suffix in ("", ".gz")]
     files = find(paths, *patterns, what="one MovieLens ratings file")
     if len(files) > 1:

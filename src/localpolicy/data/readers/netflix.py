@@ -50,7 +50,7 @@ COLUMNS = {"sequence_id": "user", "item_id": "movie", "event": "rating", "timest
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """All ratings as one table."""
+    """Return all ratings as one table, written to the scratch folder."""
     files = find(paths, "combined_data_*.txt", "mv_*.txt", what="the Netflix Prize's ratings")
     made = scratch / "netflix.parquet"
     bad: list[BadLines] = []

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from localpolicy.data.config import PrepareConfig
+from localpolicy.data.log_schema import ROW
 from localpolicy.data.published_counts import COUNTED, README, Count, Edition
-from localpolicy.data.reading import ROW
 from localpolicy.data.sources import SourceTable, file_format, find, first_line, parquet_schema, split_line
 from localpolicy.errors import DataError
 
@@ -48,7 +48,7 @@ COLUMNS = {
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """One table per logging policy."""
+    """Return one table per logging policy."""
     patterns = [f"{campaign}.csv{suffix}" for campaign in CAMPAIGNS for suffix in ("", ".gz")]
     patterns += [
         f"{policy}_{campaign}.{suffix}"

@@ -34,7 +34,7 @@ COLUMNS = {"sequence_id": "visitorid", "timestamp": "timestamp", "item_id": "ite
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """Events without transactions."""
+    """Return the table of events, without rows of transactions."""
     files = find(paths, "events.csv", "events.csv.gz", what="RetailRocket's events")
     names = split_line(first_line(files[0]), ",")
     where = "{transactionid} IS NULL" if "transactionid" in names else ""

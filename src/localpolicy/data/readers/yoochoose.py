@@ -34,7 +34,7 @@ COLUMNS = {"sequence_id": "session", "timestamp": "time", "item_id": "item"}
 
 
 def tables(paths: Sequence[Path], config: PrepareConfig, scratch: Path) -> list[SourceTable]:
-    """Tables of clicks, then of buys."""
+    """Return the tables of clicks, then of buys."""
     clicks = find(paths, "yoochoose-clicks.dat", "yoochoose-clicks.dat.gz", what="YooChoose's clicks")
     buys = find(paths, "yoochoose-buys.dat", "yoochoose-buys.dat.gz", what="YooChoose's buys")
     names = {

@@ -25,7 +25,7 @@ REQUIRED = ("sequence_id", "item_id", "event")
 SAMPLED = ("sequence_id", "item_id", "timestamp")
 SAMPLE = 1000  # rows looked at
 MOST_EXACT = 2**53  # beyond it a float stands for several whole numbers
-ROW = "\0row"  # in place of a column: a row's number. No file has a column of that name
+ROW = "\0row"  # stands for a column: the row's number. No file has a column of that name
 ROW_NUMBER = "_row"  # its name in SQL, as c0, c1, …: the order in a log without times, or its sequences without ids
 
 WHOLE = re.compile(r"(-?[0-9]{1,19})(?:[.]0+)?")
@@ -82,7 +82,7 @@ def _likely_map(table: SourceTable, missing: Sequence[str]) -> str:
     left = [name for name in table.names if name not in table.columns.values()]
     meant = columns_meant(left)
     if plain(meant.get("event", "")) in RATINGS and "reward" not in table.columns:
-        ratings = ". Ratings also need what they are worth, such as --rewards '>=4=1,>=3=0.5,*=0'"
+        ratings = ". Ratings also need a reward each, such as --rewards '>=4=1,>=3=0.5,*=0'"
     else:
         ratings = ""
     optional = [name for name in ("timestamp",) if name in meant and name not in table.columns]
@@ -130,7 +130,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LogSchema:
     """Types and columns that hold for the whole log, whichever of its tables a row comes from."""
 
     sequence_id: IdType
@@ -147,7 +147,7 @@ class Reading:
     narrow: tuple[str, ...]  # integer ids that take 4 bytes, by the first of them: half the memory of what follows
 
     @classmethod
-    def decide(cls, raws: Sequence[Raw], config: PrepareConfig) -> Reading:
+    def decide(cls, raws: Sequence[Raw], config: PrepareConfig) -> LogSchema:
         """Decide the types from the columns' types and first values."""
         timed = {raw.has("timestamp") for raw in raws}
         if len(timed) > 1:

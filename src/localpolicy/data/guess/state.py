@@ -1,4 +1,4 @@
-"""One log while it is guessed at: what each column is taken for so far, and why."""
+"""State of a guess: the role of each column so far, and the reason."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localpolicy.data.column_names import columns_meant, plain
-from localpolicy.data.guess.log import LogColumns
-from localpolicy.data.reading import COLUMNS, ROW
+from localpolicy.data.guess.log_columns import LogColumns
+from localpolicy.data.log_schema import COLUMNS, ROW
 from localpolicy.data.times import Notation
 
-MOST_OF_ALL = 0.9  # of the items, in a list: no other list could have been shown
-SCORES = ("score", "rank", "ranking", "logit")  # what a ranker said, not what people did
-PLACES = ("position", "slot", "pos", "rank", "place")  # where something stood, not what people did
+MOST_OF_ALL = 0.9  # share of the items in a list from which hardly another list was possible
+SCORES = ("score", "rank", "ranking", "logit")  # names of a ranker's scores
+PLACES = ("position", "slot", "pos", "rank", "place")  # names of places in a list
 
 
 @dataclass(frozen=True)
 class Use:
-    """What becomes of one column of the log."""
+    """Use of one column of the log: its role, and the reason."""
 
     column: str
-    role: str  # our column, or nothing
+    role: str  # our column; empty if ignored
     why: str
 
 
-class Reading:
-    """Roles are settled one after another, each with a reason."""
+class GuessState:
+    """Roles of a log's columns that the guess has settled so far, each with a reason."""
 
     def __init__(
         self,
@@ -49,12 +49,12 @@ class Reading:
         self.unsure: list[str] = []
 
     def sequences(self) -> int:
-        """How many there are."""
+        """Return the number of sequences in the log."""
         theirs = self.meant["sequence_id"]
         return self.log.count() if theirs == ROW else self.log.distinct(theirs)
 
     def decisions(self) -> int:
-        """Rows (or lists) with propensities; 0 if the log has none."""
+        """Return the number of rows (or lists) with propensities; 0 if the log has none."""
         if "propensity" not in self.meant:
             return 0
         return self.log.distinct(self.meant["request"]) if "request" in self.meant else self.log.count()
@@ -67,12 +67,12 @@ class Reading:
         return self.log.distinct(f"{self.meant['request']}+{item}") > MOST_OF_ALL * lists * self.log.distinct(item)
 
     def left(self) -> list[str]:
-        """Columns that have no role."""
+        """Return the columns without a role."""
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
         return [name for name in self.log.names if name not in used and name != self.split]
 
     def uses(self) -> Iterator[Use]:
-        """What becomes of every column."""
+        """Yield the use of every column."""
         roles = {part: ours for ours, theirs in self.meant.items() for part in theirs.split("+")}
         if self.meant["sequence_id"] == self.meant.get("request"):  # each sequence is one list
             roles[self.meant["sequence_id"]] = "sequence_id"
@@ -81,7 +81,7 @@ class Reading:
                 yield Use(name, "split", self.why[name])
             elif name in roles:
                 yield Use(name, roles[name], self.why.get(name, "its name"))
-            elif name in COLUMNS and name not in self.why:  # prepare reads our own names without being told
+            elif name in COLUMNS and name not in self.why:  # `prepare` reads our own names without a setting
                 yield Use(name, name, "its name")
             else:
                 yield Use(name, "", self.why.get(name, f"ignored: {self._ignored(name)}"))
