@@ -78,7 +78,7 @@ def falls(seeds: int, rounds: int, drop: float, loops: int) -> float:
 
 
 def main() -> None:
-    """Both tables."""
+    """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--loops", type=int, default=500)
     given = parser.parse_args()

@@ -80,8 +80,8 @@ def from_first_hour(make: Callable[[Path, int], Any]) -> Callable[[Path, int], W
 
 
 CHOSE: dict[str, Callable[[Path, int], World]] = {
-    "visits, alike": from_first_hour(visits(2_500)),
-    "visits, later, viewed again, alike": from_first_hour(visits(2_500, later=1, people=1.0, again=0.25)),
+    "visits, equal products": from_first_hour(visits(2_500)),
+    "visits, later, viewed again, equal products": from_first_hour(visits(2_500, later=1, people=1.0, again=0.25)),
     "visits, unlike": from_first_hour(visits(2_500, unlike=1.5)),
     "visits, later, unlike": from_first_hour(visits(2_500, unlike=1.5, later=2, people=1.0)),
     "visits, a cart before, viewed again, unlike": from_first_hour(visits(2_500, unlike=1.5, cart=True, again=0.25)),
@@ -91,8 +91,8 @@ CHOSE: dict[str, Callable[[Path, int], World]] = {
     "shelves, purchases later": shelves(2_500, Shelves(later=2, person=1.2)),
     "shelves, 120 products, bought later": shelves(4_000, Shelves(products=120, later=1, person=1.0, again=0.1)),
     "shelves": shelves(2_500, Shelves()),
-    "shelves, alike": shelves(2_500, Shelves(appeal=0.0, taste=0.0, quality=0.0)),
-    "shelves, later, many shown again, alike": shelves(
+    "shelves, equal products": shelves(2_500, Shelves(appeal=0.0, taste=0.0, quality=0.0)),
+    "shelves, later, many shown again, equal products": shelves(
         2_500, Shelves(appeal=0.0, taste=0.0, quality=0.0, later=2, again=0.4, person=1.2)
     ),
     "shelves, many shown again, 200 products": shelves(6_000, Shelves(products=200, again=0.4)),
@@ -118,7 +118,7 @@ CONFIRM: dict[str, Callable[[Path, int], World]] = {
     "visits, 100 products, a cart before, persons differ": from_first_hour(
         visits(3_000, products=100, unlike=1.0, cart=True, again=0.15, people=1.0)
     ),
-    "shelves, 100 products, all alike": shelves(
+    "shelves, 100 products, all equal": shelves(
         3_000, Shelves(products=100, appeal=0.0, taste=0.0, quality=0.0, again=0.3, person=1.0)
     ),
 }  # fmt: skip

@@ -139,7 +139,7 @@ def opened(seed: int, persons: int, folder: Path) -> tuple[Shop, Any]:
 
 
 def fresh(seed: int, *, days: int, persons: int) -> dict[str, Any]:
-    """A new shop's first days: what the gate said each night, and what was true."""
+    """A new shop's first days: the gate's answer each night, and the truth."""
     import localpolicy as lp
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -211,7 +211,7 @@ def crossings(
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Parse the command line and run the trial."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["fresh", "crossings", "seconds"])
     parser.add_argument("--seeds", type=int, default=20)

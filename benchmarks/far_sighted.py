@@ -1,4 +1,4 @@
-"""Does `lpi_rl` choose a good β where what pays comes a step later? Its gain beside that of the best β on its dial.
+"""Does `lpi_rl` choose a good β where what pays comes a step later? Its gain next to that of the best β on its dial.
 
     python benchmarks/far_sighted.py [--worlds 10] [--first 100] [--gammas 0.5,0.9] [--processes 4]
 

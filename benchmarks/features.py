@@ -215,7 +215,7 @@ def new_items(folder: Path, arm: str) -> dict[str, list[float]]:
         for name, value in {
             "J": world.value(share_XV),
             "mass of the new": mass[first:now].sum(),
-            "most beside the others in a context": (held / (1 - held)).max(),
+            "most relative to the others in a context": (held / (1 - held)).max(),
             "J where new ones are shown": often
             @ (share_XV * world.reward)[:, first:now].sum(1)
             / mass[first:now].sum(),

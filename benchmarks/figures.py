@@ -216,7 +216,7 @@ def sign(first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> int:
     return paired(first, second, clusters).sign
 
 
-# ---------------------------------------------------------------------- what came of it
+# ---------------------------------------------------------------------- results
 
 
 def table(lines: list[dict[str, Any]], mode: str) -> Iterator[str]:
@@ -273,7 +273,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, help="a line of JSON for each log, as they end")
     parser.add_argument("--table", type=Path, help="show the lines of such a file")
-    parser.add_argument("--pairs", help="with --table: what this figure says of each pair")
+    parser.add_argument("--pairs", help="with --table: the verdict of this figure on each pair")
     parser.add_argument("--only", default="", help="shops whose name holds this text")
     parser.add_argument("--seeds", type=int, default=3, help="logs of each shop")
     parser.add_argument("--processes", type=int, default=2)

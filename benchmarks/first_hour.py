@@ -38,7 +38,7 @@ from localpolicy.study.go import GoResult
 from localpolicy.study.measured import REFERENCE_SEEDS
 
 SETTINGS = ("model.width=32", "model.blocks=1", "train.epochs=6", "train.batch_size=64", "train.learning_rate=0.003")
-WORTH = 0.2  # of what is deployed: a gain that should be told
+WORTH = 0.2  # of what is deployed: a gain that should be detected
 EPISODES = 8_192
 RATED = ("train.epochs=20",)  # of ratings: fewer teach less than popularity does
 Truth = Callable[[Policy], tuple[float, float]]  # what a policy earns, and the error of that
@@ -289,7 +289,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="kinds whose name holds this text")
     parser.add_argument("--logs", type=int, default=40, help="of each kind")
     parser.add_argument("--first", type=int, default=0, help="number of the first log of each kind")
-    parser.add_argument("--minutes", type=float, default=5.0, help="as `go` is told")
+    parser.add_argument("--minutes", type=float, default=5.0, help="as given to `go`")
     given = parser.parse_args()
     numbers = range(given.first, given.first + given.logs)
     tasks = [(kind, number) for number in numbers for kind in KINDS if given.only in kind]

@@ -8,7 +8,7 @@
 
 Rivals of the layer: the ranker's own list without a draw; its draw at the layer's entropy; a critic alone that does not
 see the foreign score. `gain` withholds the columns in a second row, and takes a second round on the layer's own log in
-a third, after people's wishes have drifted. `plan` counts the lists with which a layer's true gain would be told in
+a third, after people's wishes have drifted. `plan` counts the lists that would detect a layer's true gain in
 four of five logs, from the spread of the verdict's own estimate on 8,000 other lists. One JSON object per line; worlds
 may be shared out over processes with --first.
 """
@@ -189,7 +189,7 @@ def noise(seed: int, count: int) -> dict[str, Any]:
 
 
 def plan(seed: int, count: int) -> dict[str, Any]:
-    """What `explore plan` says from an undrawn log, and what then came of it."""
+    """What `explore plan` says from an undrawn log, and the result of the draw."""
     rng = np.random.default_rng([seed, 99])
     tau = float(rng.choice([0.1, 0.2]))
     config = RankerConfig(
@@ -258,7 +258,7 @@ def main() -> None:
     parser.add_argument("what", choices=("gain", "null", "noise", "plan", "speed"))
     parser.add_argument("--seeds", type=int, nargs="*", default=[101, 102, 103, 104, 105])
     parser.add_argument("--worlds", type=int, default=200)
-    parser.add_argument("--first", type=int, default=1000, help="seed of the first of so many worlds")
+    parser.add_argument("--first", type=int, default=1000, help="seed of the first world")
     parser.add_argument("--requests", type=int, default=None)
     asked = parser.parse_args()
     rows: Iterator[dict[str, Any]]

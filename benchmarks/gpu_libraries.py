@@ -30,7 +30,7 @@ def ours(hidden: Tensor, weight: Tensor, items: Tensor) -> Tensor:
 
 
 def eager(hidden: Tensor, weight: Tensor, items: Tensor) -> Tensor:
-    """Whole logits."""
+    """Compute the loss from whole logits."""
     return functional.cross_entropy((hidden @ weight.T).float(), items)
 
 

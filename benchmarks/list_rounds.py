@@ -35,14 +35,14 @@ from localpolicy.serving.rotate import rotate
 from localpolicy.simulation.lists import list_value
 
 ITEMS, KINDS, PLACES = 50, 8, 10
-VISITOR = 1000  # item ids from here on say of which kind a visitor is; no list may show them
+VISITOR = 1000  # item ids from here on give the kind of a visitor; no list may show them
 ONLY_ITEMS = Filter(exclude=tuple(range(VISITOR, VISITOR + KINDS)))
 START, STEP = 1_700_000_000_000, 1_000  # milliseconds
 Drawing = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]  # kinds, seed -> items and propensities
 
 
 class World(NamedTuple):
-    """What μ does, what items are worth, and how much places are looked at."""
+    """Settings of the world: μ, the items' rewards, and the examination of places."""
 
     mu: np.ndarray  # [KINDS, ITEMS]
     worth: np.ndarray  # [KINDS, ITEMS]
@@ -50,7 +50,7 @@ class World(NamedTuple):
 
     @classmethod
     def made(cls, seed: int, *, attention: bool) -> World:
-        """μ agrees with worth at a correlation of about .7, on the scale of logits."""
+        """μ agrees with rewards at a correlation of about .7, on the scale of logits."""
         rng = np.random.default_rng(100 + seed)
         mu = np.exp(1.5 * rng.standard_normal((KINDS, ITEMS)))
         mu /= mu.sum(1, keepdims=True)

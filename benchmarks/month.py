@@ -1,7 +1,7 @@
 """A month of the daily round in a world that drifts, through examples/daily.sh and examples/rollout.sh as they are.
 
-    python benchmarks/month.py [--days 30] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--stages 3,30,100]
-    python benchmarks/month.py --fresh 20 [--days 3]         so many new shops, with the script's own training settings
+    python benchmarks/month.py [--days 30] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--stages 3,30,100] python
+    benchmarks/month.py --fresh 20 [--days 3]         this number of new shops, with the script's own training settings
 
 A shop of 20 items has four kinds of visitor; what they like drifts a little every day, and every fifth day two items
 are new (`--new`): the script learns of them from a table of items. The first policy is learnt from
@@ -81,7 +81,7 @@ class World:
                          for _ in range(CONTEXTS)]  # fmt: skip
 
     def pass_day(self, *, new: int = 0) -> None:
-        """z changes by a share of `drift`, and keeps its spread; so many items are new."""
+        """z changes by a share of `drift`, and keeps its spread; `new` items are new."""
         self.z = np.sqrt(1 - self.drift**2) * self.z + self.drift * self.rng.standard_normal(self.z.shape)
         self.z = np.concatenate([self.z, self.rng.standard_normal((KINDS, new))], axis=1)
         self.items += new
@@ -131,7 +131,7 @@ class World:
 
 
 class Played(NamedTuple):
-    """What a script said."""
+    """Return the output of a script."""
 
     code: int
     told: str
@@ -324,7 +324,7 @@ def organic(world: World, path: Path, day: str, *, sessions: int, seed: int, fin
 
 
 def ended(rollout: Path) -> bool:
-    """Whether no rollout goes on."""
+    """Whether no rollout is running."""
     plan = json.loads(rollout.read_text()) if rollout.exists() else {"done": True}
     return bool(plan["done"] or plan["stage"] == "rolled back")
 
@@ -412,7 +412,7 @@ def month(
 
 
 def fresh(folder: Path, seed: int, *, days: int, visits: int) -> dict[str, Any]:
-    """A new shop's first days: what the round said, and what was true."""
+    """A new shop's first days: the round's verdict, and the truth."""
     played = list(month(folder, days=days, visits=visits, seed=seed, bad=None, killed=None, epochs=None, new=0))[:-1]
     deploys = [day for day in played if day.get("gate") in ("deploy", "test online")]
     last = played[-1]
@@ -476,7 +476,7 @@ def first_stages(
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """The command."""
+    """Parse the command line and run the month."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--visits", type=int, default=2000, help="in each of a day's three parts")
@@ -487,7 +487,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--stages", default="3,30,100", help="of a rollout, in percent of the visitors")
     parser.add_argument("--new", type=int, default=2, help="items that are new every fifth day")
-    parser.add_argument("--fresh", type=int, default=0, help="only: so many new shops from --seed on, a line each")
+    parser.add_argument(
+        "--fresh", type=int, default=0, help="only: this number of new shops from --seed on, a line each"
+    )
     parser.add_argument("--keep", type=Path, help="play in this folder, and leave it")
     parser.add_argument(
         "--shares", action="store_true", help="only: how often a first stage finds a bad candidate, or lets it pass"

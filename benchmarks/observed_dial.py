@@ -1,4 +1,4 @@
-"""β as a dial: log π between μ̂ and the end of observed weights, beside separate fits of each β.
+"""β as a dial: log π between μ̂ and the end of observed weights, next to separate fits of each β.
 
     python benchmarks/observed_dial.py TABLE [--data DATA] [--device cuda] [--json FILE]
 
@@ -6,7 +6,7 @@ TABLE is the folder of an `lpi paper table3` on one data set, --data, whose runs
 mixes the logits of two runs, (1 - t) log μ̂ + t log π, π being the fit at the smallest β or `reward_weighted`; t is
 chosen nowhere. Where E[w|x,a] = 1 + p(x,a)(k - 1), the mixture is π ∝ μ (1 + p(k - 1))^t: increasing in p, so that
 J(π) >= J(μ) at every t, as of separate fits. Two networks also know more than one, so ends of the next seed stand
-beside those of the same, and the same mixture of two μ̂. Prints nDCG@20 of purchases and clicks, and
+next to those of the same, and the same mixture of two μ̂. Prints nDCG@20 of purchases and clicks, and
 differences from μ̂ by sequence.
 """
 

@@ -143,7 +143,7 @@ def at_gain(world: World, noise: np.ndarray, gain: float) -> np.ndarray | None:
 
 
 class Tally:
-    """What the gate said, log after log."""
+    """Answers of the gate, log after log."""
 
     def __init__(self) -> None:
         self.logs = self.refused = self.deployed = self.told = self.held = 0
@@ -163,7 +163,7 @@ Cell = Callable[[int, int], Iterator[Row]]  # repeats, seed
 
 
 def value_cell(name: str, *, k: int, rate: float, count: int, noise: float, effective: int | None = 500) -> Cell:
-    """False deploys of policies that gain nothing, coverage, and how often a gain of 20 % is told."""
+    """False deploys of policies that gain nothing, coverage, and how often a gain of 20 % is detected."""
 
     def cell(repeats: int, seed: int = 0) -> Iterator[Row]:
         rng = np.random.default_rng([k, round(1000 * rate), count, seed])

@@ -74,7 +74,7 @@ def asked(mu: np.ndarray, policy: np.ndarray, person: np.ndarray, item: np.ndarr
 def hidden_intent(repeats: int, seed: int = 0) -> Iterator[Row]:
     """A moment's intent that no column records sends people to popular items, and makes them buy what they view.
 
-    No item sells better to whom it is shown, or the popular ones sell worse: no candidate gains.
+    No item sells better to the person it is shown to, or the popular ones sell worse: no candidate gains.
     """
     for strength, odds in (("weak", 0.9), ("medium", 1.8), ("strong", 2.7)):
         said: Counter[str] = Counter()
@@ -100,7 +100,7 @@ def chosen(name: str, *, again: float, second: float, price: float, count: int) 
     """People choose what to view, and nothing hidden drives it: rates of *test online* by the true gain.
 
     `again` further views of an item, which bring nothing; `second`: the share of purchases that follow a second view;
-    `price`: spread of log-normal prices, which views do not bring (0: each purchase is worth 1, a view 0.2).
+    `price`: spread of log-normal prices, which views do not bring (0: the reward of each purchase is 1, of a view 0.2).
     """
     view, met = (0.0 if price else VIEW), 5
 
@@ -165,7 +165,7 @@ class Rates:
             self.held += claim.low <= truth <= claim.high
 
     def rows(self, world: str, *, gains: bool, covers: bool = True) -> Iterator[Row]:
-        """False deploys, or gains told; and coverage."""
+        """Rows of false deploys, or of detected gains, and of coverage."""
         promise, promised = ("tells a gain of 20 %", "≥ 80 %") if gains else ("deploys what gains nothing", "≤ 5 %")
         yield Row(promise, world, self.yes, self.logs, promised, self.refused)
         if covers:

@@ -4,7 +4,7 @@
 
 Each part is one `lpi paper table3` in a folder of its own under --out, with the figures that it needs to go on; parts
 run side by side, in their order, as far as the processes reach. --pack FILE collects the figures of all parts every
-half minute, and --unpack FILE begins from such a file. `--data` and `--second` are prepared folders; beside the
+half minute, and --unpack FILE begins from such a file. `--data` and `--second` are prepared folders; next to the
 first, folders of its name with `-click0` and `-click1` hold it with other rewards of a click, and one with `-store` the
 answers in a simulated store. A part without its data is left out. --set is passed on to every part.
 """

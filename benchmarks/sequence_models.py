@@ -1,4 +1,4 @@
-"""Our plain sequence model beside two peers' SASRec and item neighbours: one split, one judge.
+"""Our plain sequence model compared with two peers' SASRec and item neighbours: one split, one judge.
 
     python benchmarks/sequence_models.py buyers|views FOLDER --out OUT [--rectools PYTHON] [--replay PYTHON]
 

@@ -122,7 +122,7 @@ class Shop:
         return items, events, kept, (REWARDS[events] * kept).sum(1) / config.steps
 
     def write(self, path: Path, sessions: int, seed: int) -> None:
-        """A log of so many visits."""
+        """Draw a log of this number of visits."""
         items, events, kept, _ = self.visits(self.logging, sessions, seed)
         session = np.repeat(np.arange(sessions), kept.sum(1))
         table = {

@@ -1,12 +1,12 @@
-"""Are told gains as large as true ones? Estimated against true relative gains, over many small worlds.
+"""Are estimated gains as large as true ones? Estimated against true relative gains, over many small worlds.
 
     python benchmarks/told_gains.py [--worlds 120] [--seed 0] [--only single lists4 ...] [--markdown FILE]
 
 Each world is a table of numbers (contexts by items), with one log and one candidate that is μ, tilted at random: some
-candidates earn less, most earn more. The slope of what is told on what is true is 1 where numbers can be trusted; the
+candidates earn less, most earn more. The slope of estimates on true gains is 1 where numbers can be trusted; the
 spread is the standard deviation of their difference, in points of the log's own reward. Of the candidates that have a
-significant gain, which alone are shown to anybody as a reason to deploy, the means stand beside it: they are chosen by
-luck too, and told larger than they are. No model is trained; none of these worlds chose a constant.
+significant gain, which alone are shown to anybody as a reason to deploy, the means are printed too: they are chosen by
+luck too, and estimated too large. No model is trained; none of these worlds chose a constant.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from localpolicy.measure.returns import ReturnModel, Visits, return_gain
 
 
 class Told(NamedTuple):
-    """One world: relative gains, as told with an interval, and true."""
+    """One world: relative gains, as estimated with an interval, and true."""
 
     told: float
     low: float
@@ -37,7 +37,7 @@ class Told(NamedTuple):
 
 
 def told(gain: Contributions, old: float, true: float) -> Told:
-    """As shares of what the log earns."""
+    """Estimated gains as shares of what the log earns."""
     low, high = skewed(gain)
     return Told(gain.mean / old, low / old, high / old, true)
 
@@ -107,7 +107,7 @@ def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random
 def second_views(count: int) -> Callable[[np.random.Generator], Told]:
     """People choose what to view; whoever likes an item views it again, and one in two of these then buys it.
 
-    What is told is the reward per first meeting, by the exact μ; the truth is all that a first view brings.
+    The estimate is the reward per first meeting, by the exact μ; the truth is all that a first view brings.
     """
     items, view, buy, met = 30, 0.2, 1.0, 4
 
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--markdown", type=Path)
     asked = parser.parse_args()
     lines = [
-        "| log | worlds | true gains | slope | told less true | spread | covered | significant: told, true |",
+        "| log | worlds | true gains | slope | estimated less true | spread | covered | significant: estimated, true |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name in asked.only:

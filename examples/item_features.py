@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as folder:
     here = Path(folder)
     data = lp.prepare(log, items=films, out=here / "data", event="click")
     run = lp.train(data, "mle", out=here / "run", epochs=6, width=16, learning_rate=0.01)
-    print("learnt from:", run.config.model.features)  # minutes tell nothing here, and titles are only shown
+    print("learnt from:", run.config.model.features)  # minutes are not informative here, and titles are only shown
     lists = run.recommend([[0, 3, 6], [1, 4, 7]], k=5, exclude_seen=True)
     print(lists.to_frame())
     print(lp.similar(run, [0], k=3))

@@ -297,7 +297,7 @@ def check_adam(device):
         for one, other in zip(exact_ones, ours, strict=True):
             one.grad = torch.randn(one.shape, generator=generator, dtype=torch.float64)
             other.grad = one.grad.float().to(device)
-        if number == 20:  # a rate that changes is read where it lies
+        if number == 20:  # a rate that changes is read on the device
             expected.param_groups[0]["lr"] = 0.002
             rate.fill_(0.002)
         expected.step()

@@ -36,7 +36,7 @@ def made(tmp_path_factory) -> dict:
 
 @pytest.fixture(params=RELEASES, ids=lambda path: path.name)
 def release(request, tmp_path) -> Path:
-    """A copy of a release's folder: a reader may write beside what it reads."""
+    """A copy of a release's folder: a reader may write next to what it reads."""
     return Path(shutil.copytree(request.param, tmp_path / "release"))
 
 

@@ -38,7 +38,7 @@ def test_nothing_is_lost_and_nothing_is_there_twice(played):
     }  # fmt: skip
 
 
-def test_a_bad_candidate_is_rolled_back_and_what_served_goes_on(played):
+def test_a_bad_candidate_is_rolled_back_and_the_current_policy_stays(played):
     folder, days, _ = played
     assert days[BAD]["night"] == 0 and days[BAD]["candidate"] < days[BAD]["evening"]
     assert 3 in days[BAD + 1]["judged"], "the day after it is judged on people"

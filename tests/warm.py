@@ -33,7 +33,7 @@ def python(*words: object, cwd: Path, env: Mapping[str, str] | None = None) -> s
 
 @cache
 def _forker() -> subprocess.Popen[str]:
-    """It ends with this process, when its input is closed."""
+    """The forked process ends with this one, when its input is closed."""
     forker = subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     atexit.register(forker.communicate)
     return forker

@@ -2,7 +2,7 @@
 
     python tools/torchrun_trials.py TIMES [LOOPS]
 
-LOOPS is 2 where nothing else is said; 0 on a machine that is busy already.
+LOOPS is 2 by default; 0 on a machine that is busy already.
 
 Tells how many ended with another exit code than 0 (an abort at the interpreter's end is -6 or 1); exit code 1 if any.
 """

@@ -109,7 +109,7 @@ def million(items: int) -> dict[str, Any]:
             seconds.append(time.perf_counter() - began)
     parameters, state = list(trainer.network.parameters()), trainer.optimiser.state
     # A coin picks which Q head has a gradient: both must have had a turn for the state to be whole. What a head adds to
-    # all items alike has none where a softmax follows.
+    # all items equally has none where a softmax follows.
     untrained = sum(parameter.numel() for parameter in parameters if parameter not in state)
     assert untrained < items, "a table was never trained: take more steps"
     held = {

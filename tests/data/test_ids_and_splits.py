@@ -95,7 +95,7 @@ def test_one_text_among_the_ids_makes_all_of_them_texts(tmp_path, odd, caplog):
         with caplog.at_level(logging.WARNING, logger="localpolicy"):
             data = prepare(log, out=tmp_path / f"{stored}.data")
         assert set(data.catalogue["item_id"].to_pylist()) == set(rows["item_id"]), stored
-        assert sum("'.0' alone" in message for message in caplog.messages) == 1  # 7 and 7.0 stay apart, and it is said
+        assert sum("'.0' alone" in message for message in caplog.messages) == 1  # 7 and 7.0 stay apart, with a warning
         caplog.clear()
 
 
@@ -172,7 +172,7 @@ def test_zones_of_frames_are_respected(tmp_path):
 
 
 def test_a_column_says_the_split(tmp_path):
-    """As it says; without a validation word a tenth of train; a sequence in two splits is refused."""
+    """Splits follow the column; without a validation word a tenth of train; a sequence in two splits is refused."""
     ids = sorted({row["sequence_id"] for row in ROWS})
     fold = {who: ("Train", "valid", "test")[number % 3] for number, who in enumerate(ids)}
     rows = frame().assign(fold=[fold[row["sequence_id"]] for row in ROWS])

@@ -139,7 +139,7 @@ def test_bad_tables_are_refused(tmp_path: Path, change: dict, settings: dict, sa
         (["[1, 2.5]", "[3, 4]", "[5, 6]", None], [[1.0, 2.5], [3.0, 4.0], [5.0, 6.0], None]),
     ],
 )
-def test_texts_that_are_lists(tmp_path: Path, texts: list, lists: list) -> None:
+def test_texts_that_hold_lists_are_parsed(tmp_path: Path, texts: list, lists: list) -> None:
     data = prepared(tmp_path, pa.table({"item_id": [10, 11, 12, 13], "tags": texts}))
     found = dict(zip(data.catalogue["item_id"].to_pylist(), data.catalogue["tags"].to_pylist(), strict=True))
     assert [found[item] for item in (10, 11, 12, 13)] == lists

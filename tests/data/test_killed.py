@@ -50,7 +50,7 @@ def test_a_killed_prepare_leaves_the_old_data_set_and_a_rerun_leaves_nothing(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "log.parquet"]
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
+def test_prepare_leaves_nothing_half_when_killed_at_random_moments(tmp_path: Path) -> None:
     log = write_parquet(tmp_path / "log.parquet", random_log())
     expected = prepare(log, out=tmp_path / "expected").digest
     chance = random.Random(0)

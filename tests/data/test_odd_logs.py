@@ -63,7 +63,7 @@ def test_column_names_of_other_languages_are_recognised(tmp_path, header, events
 
 
 def test_click_and_buy_of_each_row_are_one_event(tmp_path):
-    """The dearest counts. Before, is_buy was ignored: nothing here needs it."""
+    """The best paid event counts. Before, is_buy was ignored: nothing here needs it."""
     rows = [(n % 50, n % 5, int(n % 3 > 0), int(n % 3 > 1), 1_700_000_000 + n) for n in range(300)]
     log = written(tmp_path / "log.csv", "user_id,item_id,is_click,is_buy,ts", rows)
     found = guess(log)
@@ -292,7 +292,7 @@ def test_a_guess_that_asks_leaves_the_folder_to_the_answer(tmp_path, monkeypatch
         raise DataError("say which it is")
 
     monkeypatch.setattr("localpolicy.study.go.guess", asks)
-    for _ in range(2):  # the second time the copy of the log lies there
+    for _ in range(2):  # the second time the copy of the log exists
         with pytest.raises(DataError, match="say which it is"):
             lp.go(log, out=tmp_path / "go")
     assert list((tmp_path / "go").iterdir())

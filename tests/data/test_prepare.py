@@ -224,7 +224,7 @@ def test_ratings_are_events_with_thresholds(tmp_path: Path) -> None:
         assert data.manifest["rewards"]["3.5"] == 0.5
         assert {data.manifest["rewards"][rating] for rating in ("4", "4.5", "5")} == {1.0}
         assert {data.manifest["rewards"][rating] for rating in ("0.5", "1", "2.5")} == {0.0}
-        # Within a tie the order is by lot: by rating it would tell the answer, and by item models would learn it.
+        # Within a tie the order is random: by rating it would tell the answer, and by item models would learn it.
         for who, events in stored(data).items():
             assert events == sorted(events, key=lambda event: (event[2], lot(who, event[0], event[2]), float(event[1])))
 

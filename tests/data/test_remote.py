@@ -1,6 +1,6 @@
 """Buckets and lake tables: what is read there is what is read here, and errors are single sentences.
 
-The store is moto's server, a process of its own: the one beside this Python, or the one that LOCALPOLICY_MOTO names.
+The store is moto's server, a process of its own: the one next to this Python, or the one that LOCALPOLICY_MOTO names.
 """
 
 from __future__ import annotations

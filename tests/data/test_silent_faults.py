@@ -135,7 +135,7 @@ def test_threads_are_bounded(tmp_path: Path, threads: int) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
 @pytest.mark.parametrize("odd", ["input", "output", "world"])
-def test_names_that_are_not_utf8(tmp_path: Path, odd: str) -> None:
+def test_names_that_are_not_utf8_are_refused(tmp_path: Path, odd: str) -> None:
     name = os.fsencode(tmp_path) + b"/\xff.csv"
     log = write_csv(tmp_path / "log.csv", random_log())
     Path(os.fsdecode(name)).write_bytes(log.read_bytes()) if odd == "input" else None

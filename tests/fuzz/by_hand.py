@@ -28,7 +28,7 @@ def stored(data: Prepared, *, timed: bool = True) -> Events:
 def in_order(
     rows: Iterable[tuple[str, str, str, int]], *, numbers: bool, events: tuple[str, ...], persons: bool = False
 ) -> Events:
-    """Rows (sequence, item, event, ms) by sequence and time; of equal times `events` in order, then by lot.
+    """Rows (sequence, item, event, ms) by sequence and time; of equal times `events` in order, then at random.
 
     `numbers` and `persons`: whether items, and sequences, are whole numbers.
     """

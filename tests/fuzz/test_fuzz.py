@@ -71,7 +71,7 @@ def test_a_run_with_a_damaged_file_recommends_the_same_or_says_why_not(place, da
 
 
 def loaded(path: Path) -> object:
-    """What it says: JSON may be written in other words."""
+    """Parsed content of a file: JSON may be written in other ways."""
     try:
         return json.loads(path.read_bytes()) if path.suffix == ".json" else path.read_bytes()
     except ValueError:
@@ -219,7 +219,7 @@ def prepared(folder, content):
 @examples(0.1)
 @given(rows=ROWS)
 def test_a_log_that_is_whole_is_counted_as_by_hand(place, rows):
-    """By default nothing is dropped; a log of fewer than nine sequences leaves a split with fewer than three."""
+    """Nothing is dropped by default; a log of fewer than nine sequences leaves a split with fewer than three."""
     events = Counter(event for _, _, event, _ in rows)
     sequences = {sequence for sequence, *_ in rows}
     with bounded_memory():

@@ -154,7 +154,7 @@ def test_a_rule_of_selection_hears_no_event_with_too_few_positions(tmp_path):
     assert rule("purchase.nDCG@20", few, objective_of("lpi_rl")) == "purchase.nDCG@20", "what was asked for is done"
     said = events_left_out("auto", few, objective_of("lpi_rl"))
     assert said and "purchase 4" in said and f"{ENOUGH} are needed" in said and "0.2*click.nDCG@20" in said
-    assert "rests on them" in (events_left_out("purchase.nDCG@20", few, objective_of("lpi_rl")) or "")
+    assert "depends on them" in (events_left_out("purchase.nDCG@20", few, objective_of("lpi_rl")) or "")
     assert (
         events_left_out("auto", many, objective_of("lpi_rl")) is None
         and events_left_out("auto", few, objective_of("mle")) is None

@@ -140,7 +140,7 @@ def test_every_auxiliary_loss_trains_one_head(case):
 
 @each_case
 def test_what_is_declared_is_what_is_read(case):
-    """With the declared fields alone it runs; and each of them changes some number."""
+    """The equation runs with the declared fields alone; and each of them changes some number."""
     found, reads = prepared(case)
     readout = random_readout(reads)
     terms = numbers_of(found.terms(readout))

@@ -60,7 +60,7 @@ def moments(world, beta):
 
 
 def variance(world):
-    """Of r(a) under μ."""
+    """Variance of r(a) under μ."""
     mean = (world.mu * world.reward).sum()
     return (world.mu * (world.reward - mean) ** 2).sum()
 

@@ -90,7 +90,7 @@ def test_the_steepness_of_rewards_is_found():
 
 
 def test_the_variance_is_that_of_the_verdicts_own_estimate():
-    """On lists drawn anew, answered by the same rate, judged by the code that gives verdicts."""
+    """On lists drawn again, answered by the same rate, judged by the code that gives verdicts."""
     rate, tau, count = Rate(np.log([0.3, 0.15, 0.1]), 0.4), 0.3, 3000
     log = small(count, candidates=8, places=3)
     rng = np.random.default_rng(2)

@@ -31,7 +31,7 @@ def test_the_temperature_is_fitted(temperature):
     assert law.temperature == pytest.approx(temperature, rel=0.05)
 
 
-def test_raw_scores_are_told_from_standardised_ones():
+def test_raw_scores_are_distinguished_from_standardised_ones():
     from localpolicy.simulation.foreign_ranker import drawn
 
     law = law_of(log_of(lists=lambda world, requests, rng: drawn(requests.score / 0.3, 4, rng)))
@@ -64,7 +64,7 @@ def test_their_own_list_is_deterministic():
     assert (law.overlap, law.same_first) == (1, 1)
 
 
-def test_a_rule_after_the_draw_is_told():
+def test_a_rule_after_the_draw_is_found():
     """A sold-out item is taken out of the drawn list: what is shown is no draw from the logged candidates."""
 
     def after_the_draw(world, requests, rng):

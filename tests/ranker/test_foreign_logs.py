@@ -39,7 +39,7 @@ def written(path, *events):
 
 
 @pytest.mark.parametrize("name", ["log.json", "log.dsjson", "log.json.gz"])
-def test_a_contextual_bandit_event(name, tmp_path):
+def test_a_contextual_bandit_event_becomes_a_request(name, tmp_path):
     log = read_requests(written(tmp_path / name, CB, {**CB, "EventId": "e2", "_label_cost": 0.0, "pdrop": 0.75}))
     assert log.ids.tolist() == ["e1", "e2"]
     assert log.items[log.item].tolist() == ["2", "1", "3"] * 2
@@ -129,7 +129,7 @@ def feedback(count=2000, *, law=True):
             "pscore": pi[np.arange(count), action], "pi_b": pi[:, :, None] if law else None}  # fmt: skip
 
 
-def test_open_bandit_feedback():
+def test_open_bandit_feedback_becomes_requests():
     given = feedback()
     log = read_requests(given)
     assert log.probability.reshape(-1, 4) == pytest.approx(given["pi_b"][:, :, 0])

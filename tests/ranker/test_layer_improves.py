@@ -73,7 +73,7 @@ def test_the_layer_earns_more_than_the_ranker(made):
     assert np.mean(earned) / own.mean() - 1 == pytest.approx(result.gain.mean / result.earned, abs=0.06)
 
 
-def test_log_and_request_are_seen_alike(made):
+def test_log_and_request_have_equal_features(made):
     """Â of a candidate is the same number, from the log and from a request."""
     world, result = made
     requests = world.requests(3, np.random.default_rng(8))
@@ -221,7 +221,7 @@ def test_the_law_is_tilted_by_the_advantage(made):
     assert np.ptp(tilt[0.2]) > 0.1
 
 
-def test_pages_go_on_with_one_draw(made):
+def test_pages_continue_one_draw(made):
     world, result = made
     candidates, context = asked(world, world.requests(1, np.random.default_rng(4)), 0)
     layer = lp.Layer(result.folder)
@@ -249,7 +249,7 @@ def test_shadow_shows_the_rankers_own_order(made):
 
 
 def test_the_price_of_rules_is_what_the_critics_lose_by_them(made):
-    """Of lists of one place it is enumerated; a boost of the best earns, a pin of the worst costs."""
+    """The price of rules for lists of one place is enumerated; a boost of the best earns, a pin of the worst costs."""
     world, result = made
     layer = lp.Layer(result.folder)
     candidates, context = asked(world, world.requests(1, np.random.default_rng(3)), 0)
@@ -269,7 +269,7 @@ def test_the_price_of_rules_is_what_the_critics_lose_by_them(made):
     assert layer.price(candidates, 5, lp.Rules(), context=context, draws=2000) == pytest.approx(0, abs=0.02)
 
 
-def test_rules_of_the_layer_and_of_one_request(made):
+def test_rules_of_one_request_replace_those_of_the_layer(made):
     world, result = made
     candidates, context = asked(world, world.requests(1, np.random.default_rng(6)), 0)
     layer = lp.Layer(result.folder, rules=lp.Rules(group="category", at_most=1))
@@ -312,7 +312,7 @@ def test_a_log_of_few_persons_is_not_judged(tmp_path, people, judged):
     assert (result.price is not None) == judged and (judged or result.verdict == "cannot tell")
 
 
-def test_lists_that_were_not_drawn_teach_a_critic_and_tell_nothing(tmp_path):
+def test_lists_that_were_not_drawn_teach_a_critic_and_give_no_verdict(tmp_path):
     _, result = improved(tmp_path / "run", SMALL.model_copy(update={"temperature": 0.0}), count=1500)
     assert (result.verdict, result.exit_code, result.beta) == ("cannot tell", 4, math.inf)
     assert result.law.kind == "deterministic"

@@ -1,4 +1,4 @@
-"""Which assumption a value of lists rests on: weights of a cascade by hand, and what the log's tests choose."""
+"""Which assumption a value of lists needs: weights of a cascade by hand, and what the log's tests choose."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_log_decides_whether_gains_are_by_places(tmp_path, stops, form):
     assert result.to_dict()["form"] == form
 
 
-def test_nothing_is_said_where_items_below_matter(tmp_path):
+def test_no_gain_is_given_where_items_below_matter(tmp_path):
     """New items are answered, and so is what stands above one."""
     world, requests, lists, (table, _) = logged(seed=2, temperature=0.6)
     item = np.take_along_axis(requests.item, lists, 1)

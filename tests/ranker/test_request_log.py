@@ -76,7 +76,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_two_tables_and_one_are_read_alike(form, tmp_path):
+def test_two_tables_and_one_give_equal_logs(form, tmp_path):
     made = FORMS[form]
     is_the_log(read_requests(made(tmp_path, "requests", REQUESTS), made(tmp_path, "outcomes", OUTCOMES)))
     is_the_log(read_requests(made(tmp_path, "flat", FLAT)))
@@ -189,7 +189,7 @@ def test_answers_that_belong_nowhere_are_named(answer, says):
 
 @pytest.mark.parametrize(("places", "says"), [([0, 1, None], None), ([1, 3, None], "places that are not 1, 2, 3"),
                                               ([1, 1, None], "places that are not 1, 2, 3")])  # fmt: skip
-def test_places_of_the_flat_form(places, says):
+def test_places_of_the_flat_form_give_the_shown_list(places, says):
     rows = [{"request": "r", "item": item, "place": place} for item, place in zip("abc", places, strict=True)]
     if says is None:
         assert read_requests(pl.DataFrame(rows)).place.tolist() == [0, 1, 0]  # a 0 is no place

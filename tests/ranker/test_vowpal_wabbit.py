@@ -1,4 +1,4 @@
-"""A CCB log that Vowpal Wabbit made: our law, rewards and values against those it told of it (tools/vowpal_log.py)."""
+"""A CCB log that Vowpal Wabbit made: our law, rewards and values against those it reported (tools/vowpal_log.py)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def run(small, tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="session")
 def exported(run, tmp_path_factory) -> Recommender:
-    """Its export."""
+    """Export of the session's run."""
     return export(run.folder, out=tmp_path_factory.mktemp("serve") / "export")
 
 

@@ -100,7 +100,7 @@ def test_a_true_log_passes(exported, tmp_path, settings):
     assert again.exit_code == 0 and again.lists == LISTS
 
 
-def test_a_true_log_of_rounded_rows_passes_beside_them_alone(run, tmp_path):
+def test_a_true_log_of_rounded_rows_passes_with_these_rows_alone(run, tmp_path):
     rounded = export(run.folder, out=tmp_path / "export", int8=True)
     log = simulate(tmp_path / "log.db", rounded)
     assert audit(log, runs=[rounded.folder]).exit_code == 0
@@ -108,7 +108,7 @@ def test_a_true_log_of_rounded_rows_passes_beside_them_alone(run, tmp_path):
     assert found.status != "ok", "the run itself is another policy"
 
 
-def test_argmax_played_softmax_logged(exported, tmp_path):
+def test_audit_finds_argmax_played_and_softmax_logged(exported, tmp_path):
     def fault(record):
         history, events = zip(*record["history"], strict=True) if record["history"] else ((), ())
         best = exported.recommend([history], 3, events=[events], filters=[record["item_filter"]], sample=False)
@@ -134,7 +134,7 @@ def test_a_filter_applied_after_the_draw(exported, tmp_path):
     assert found.exit_code == 3 and "the filter was applied after the draw" in faults(found)
 
 
-def test_a_stale_policy_version(exported, other, tmp_path):
+def test_audit_finds_a_stale_policy_version(exported, other, tmp_path):
     log = simulate(tmp_path / "log.db", other, lists=200, fault=lambda record: {**record, "policy": exported.version})
     found = audit(log, runs=[exported.folder, other.folder])
     assert found.exit_code == 3
@@ -231,7 +231,7 @@ def test_true_logs_of_peaked_policies_are_not_accused(largest):
     assert accused == 0
 
 
-def test_a_place_that_was_drawn_as_logged_is_not_said_to_be_the_fault():
+def test_a_place_that_was_drawn_as_logged_is_not_blamed():
     """The best item holds .999, so all lists begin with it, as they should; the second place is by argmax."""
     rng = np.random.default_rng(0)
     logits = np.log(np.r_[1e5, np.arange(100, 0, -1)])[None].repeat(200, 0)
@@ -290,7 +290,7 @@ def test_a_history_is_no_answer(exported, tmp_path):
     assert texts == [f"{45 / 60:.1%} of the lists have no answer; 0 answers came late."]
 
 
-def test_what_cannot_be_told(exported, tmp_path):
+def test_audit_passes_no_log_that_cannot_decide(exported, tmp_path):
     log = simulate(tmp_path / "log.db", exported, lists=100)
     found = audit(log)
     assert found.exit_code == 4 and "were not given" in found.findings[1].text

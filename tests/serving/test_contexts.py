@@ -31,7 +31,7 @@ EVENTS = ("click", "purchase", "none")
 
 
 def whole(shown, elsewhere, sent):
-    """All that was shown, with what came of it, and what was done elsewhere."""
+    """A history of everything shown, with its answers, and everything done elsewhere."""
     return [*sent, *shown, *elsewhere]
 
 
@@ -152,7 +152,7 @@ WORTH = {"none": 0.0, "click": 0.2, "purchase": 1.0}
 
 
 def exact(above: int, item: int, visits: int) -> float:
-    """Q_μ of an item when `above` was shown before and so many visits are left: the next is drawn uniformly."""
+    """Q_μ of an item when `above` was shown before and `left` visits remain: the next is drawn uniformly."""
     later = np.mean([exact(item, other, visits - 1) for other in range(ITEMS)]) if visits > 1 else 0.0
     return float(WORTH[ANSWERED[above][item]] + GAMMA * later)
 

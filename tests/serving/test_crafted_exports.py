@@ -1,4 +1,4 @@
-"""An export whose files were altered: told by a seal and digests; where these were made anew, by what contradicts."""
+"""An export whose files were altered: found by a seal and digests; if these were recomputed, by contradictions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def about(folder: Path) -> dict:
 
 
 def resealed(folder: Path, **changes) -> None:
-    """Make the digests and the seal anew, as whoever can write the folder can."""
+    """Recompute the digests and the seal, as whoever can write the folder can."""
     content = about(folder) | changes
     content["files"] = {name: sha256(folder / name) for name in content["files"] if (folder / name).exists()}
     write_description(folder, content)
@@ -50,7 +50,7 @@ def copied(made: Recommender, tmp_path: Path) -> Path:
 
 
 def used(folder: Path) -> list:
-    """All that a program may do with an export."""
+    """Use every function of an export."""
     made = Recommender(folder)
     made.check()
     lists = made.recommend([[100, 101, 102], []], 3, seed=1)
@@ -198,7 +198,7 @@ def test_a_description_says_what_it_is(exported):
     assert set(about(exported.folder)["files"]) == set(found.files)
 
 
-def test_damage_while_it_serves_is_told_and_answers_go_on(exported, tmp_path, caplog):
+def test_damage_while_it_serves_is_reported_and_answers_continue(exported, tmp_path, caplog):
     folder = copied(exported, tmp_path)
     slot = Slot(folder, 1)
     assert slot.refresh()

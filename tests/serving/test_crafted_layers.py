@@ -1,4 +1,4 @@
-"""A layer whose files were altered: told by a seal and a digest; where these were made anew, by what contradicts."""
+"""A layer whose files were altered: found by a seal and a digest; if these were recomputed, by contradictions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def about(folder: Path) -> dict:
 
 
 def resealed(folder: Path, content: dict) -> None:
-    """Make the digests and the seal anew, as whoever can write the folder can."""
+    """Recompute the digests and the seal, as whoever can write the folder can."""
     for critic in content["critics"].values() if isinstance(content.get("critics"), dict) else ():
         if isinstance(critic, dict) and (file := folder / str(critic.get("folder")) / "logistic.npz").is_file():
             critic["sha256"] = sha256(file)
@@ -39,7 +39,7 @@ def copied(layer: Path, tmp_path: Path) -> Path:
 
 
 def used(folder: Path) -> list:
-    """All that a service does with a layer."""
+    """Use every function of a layer that a service calls."""
     made, asked = Layer(folder), question()
     assert made.critics
     found = made.rerank(asked["candidates"], 3, context=asked["context"], request="r")
@@ -77,7 +77,7 @@ def test_a_layer_that_contradicts_itself_is_refused_with_and_without_a_new_seal(
 
 
 @pytest.mark.parametrize("change", BYTES)
-def test_every_altered_file_of_a_layer_is_told(layer, tmp_path, change):
+def test_every_altered_file_of_a_layer_is_reported(layer, tmp_path, change):
     for name in (FILE, "critic-1/logistic.npz"):
         folder = copied(layer, tmp_path)
         (folder / name).write_bytes(BYTES[change]((folder / name).read_bytes()))
@@ -98,7 +98,7 @@ def test_a_layer_without_a_seal_is_refused(layer, tmp_path):
         Layer(folder)
 
 
-def test_damage_of_a_layer_while_it_serves_is_told_and_answers_go_on(layer, tmp_path, caplog):
+def test_damage_of_a_layer_while_it_serves_is_reported_and_answers_continue(layer, tmp_path, caplog):
     folder = copied(layer, tmp_path)
     layers = layer_deployment(ServeConfig(export=folder)).current
     layers.recheck()
@@ -119,6 +119,6 @@ def test_a_service_looks_at_its_layer_again(layer, tmp_path):
     with TestClient(make_app(ServeConfig.parse(given))) as client:
         (folder / "critic-1/logistic.npz").write_bytes(b"")
         refused = None
-        while not refused:  # a service that does not look would hang, and be told by the suite's time limit
+        while not refused:  # a service that does not look would hang, and fail by the suite's time limit
             refused = client.get("/v1/policies").json()["refused"]
         assert "logistic.npz" in refused and ask(client)["items"]

@@ -74,7 +74,7 @@ def test_postgresql_quotes_nobody_in_its_statistics(postgres_log):
     log.close()
 
 
-def test_who_reads_the_log_keeps_the_bytes_and_that_is_said(tmp_path, monkeypatch):
+def test_who_reads_the_log_keeps_the_bytes_and_a_message_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(databases, "PATIENCE", 0.1)
     log = Log(tmp_path / "log.db")
     for number in range(3):
@@ -128,7 +128,7 @@ def test_an_id_may_end_like_a_session(rotated, tmp_path):
     assert "p#7" not in persons(whole.path) | persons(parts.path)
 
 
-def test_folders_that_hold_nothing_of_the_kind(tmp_path):
+def test_erase_refuses_folders_that_hold_nothing_of_the_kind(tmp_path):
     (tmp_path / "evnets").mkdir()
     with pytest.raises(DataError, match="holds no Parquet file"):
         erase("p1", files=[tmp_path / "evnets"])

@@ -48,7 +48,7 @@ def held(path):
 
 
 def caught_up(client) -> None:
-    """Wait until the log has done all that was asked of it before: its jobs are done in order."""
+    """Wait until the log has done all earlier jobs: its jobs are done in order."""
     service = client.app.state.service
 
     async def look():
@@ -169,7 +169,7 @@ def test_a_log_that_hangs_is_not_ready_unless_it_is_shared(start, monkeypatch):
 
 
 def moments(made: int, here: int) -> dict[str, tuple[int, int]]:
-    """Times that a client may state of a list made then, and what it is told now."""
+    """Times that a client may state of a list made then, and its answer now."""
     return {
         "1970": (0, 422), "ten days ago": (here - 240 * HOUR, 422), "ten days to come": (here + 240 * HOUR, 422),
         "the year 9999": (253_402_300_799_999, 422), "just too early": (made - SLACK - 1, 422),

@@ -184,7 +184,7 @@ def test_an_erased_person_leaves_no_filter_behind(world, tmp_path):
         ('{"exclude": ["x"]}', "another type"),
     ],
 )
-def test_contents_that_are_none(world, tmp_path, content, says):
+def test_contents_that_are_no_filters_are_refused(world, tmp_path, content, says):
     table = pq.read_table(next((tmp_path / "events").glob("*.parquet"))).to_pandas()
     table.loc[table["filter_content"].notna(), "filter_content"] = content
     with pytest.raises(DataError, match=says):

@@ -32,7 +32,7 @@ def test_propensities_are_those_of_the_policy_over_what_may_be_shown(exported, i
         assert propensity == pytest.approx(left.pop(item) / (sum(left.values()) + weights[exported.index[item]]))
 
 
-def test_the_best_of_what_may_be_shown(exported):
+def test_a_top_list_holds_the_best_of_what_may_be_shown(exported):
     scores = exported.logits([HISTORY])[0]
     item_filter = Filter(candidates=(101, 102, 103, 104), seen=True)
     found = exported.recommend([HISTORY], 2, filters=[item_filter], sample=False)
@@ -45,7 +45,7 @@ def test_each_history_has_its_own_filter(exported):
     assert set(found.items[0]) == {101, 102} and 100 not in found.items[1]
 
 
-def test_nothing_left(exported):
+def test_a_filter_that_leaves_nothing_is_refused(exported):
     with pytest.raises(DataError, match="between 1 and 1 "):
         exported.recommend([HISTORY], 2, filters=[Filter(candidates=(100, 101), seen=True)])
 

@@ -251,7 +251,7 @@ def test_the_two_lists_side_by_side(client, exported, tmp_path):
     assert rows(tmp_path, "SELECT COUNT(*) FROM requests") == [(0,)]
 
 
-def test_who_answers(client, exported):
+def test_policies_lists_who_answers(client, exported):
     found = client.get("/v1/policies").json()
     assert [one["version"] for one in found["policies"]] == [exported.version] and found["refused"] is None
     assert client.get("/healthz").json() == {"status": "ok"}
@@ -271,7 +271,7 @@ def test_who_answers(client, exported):
         assert f'localpolicy_responses_total{{method="{method}",path="{path}",status="{status}"}} 1.0' in text
 
 
-def test_a_body_named_otherwise_is_answered_alike(client):
+def test_a_body_of_another_content_type_is_answered_the_same(client):
     usual, long = "application/json", "application/json; charset=utf-8"
     bodies = [{"history": HISTORY, "k": 3.0, "sample": False}, {"history": HISTORY, "kk": 3}, {"history": [1.5]}, [], 7]
     for body in bodies:
@@ -285,7 +285,7 @@ def test_a_body_named_otherwise_is_answered_alike(client):
     assert client.post("/v1/recommend", content="{", headers={"content-type": usual}).status_code == 400
 
 
-def test_what_nobody_foresaw_is_told_to_the_operator(client, monkeypatch, caplog):
+def test_an_unforeseen_error_is_reported_to_the_operator(client, monkeypatch, caplog):
     def broken(*given):
         raise RuntimeError("a secret")
 

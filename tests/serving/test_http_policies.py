@@ -43,7 +43,7 @@ def test_a_new_export_is_swapped_in_and_a_broken_one_refused(exported, start, tm
 def test_an_export_that_knows_fewer_events_is_swapped_in_only_if_clients_cannot_send_them(
     exported, tmp_path, more, swapped
 ):
-    """As on the way back to a policy that learnt from what people did."""
+    """Such a swap happens on the way back to a policy that learnt from what people did."""
     folder = shutil.copytree(exported.folder, tmp_path / "served")
     slot = Slot(folder, 1)
     assert slot.refresh()

@@ -96,7 +96,7 @@ def test_paths_and_methods_that_do_not_exist(client):
         assert answer.status_code == status and answer.json()["error"]
 
 
-def test_an_error_nobody_foresaw_is_told_to_the_operator_alone(client, monkeypatch, caplog):
+def test_an_unforeseen_error_is_reported_to_the_operator_alone(client, monkeypatch, caplog):
     def broken():
         raise RuntimeError("secret detail")
 
@@ -148,7 +148,7 @@ def test_a_flood_is_refused_and_what_waits_is_answered(start, monkeypatch):
 
 
 def test_no_client_keeps_all_others_out():
-    """Of four places one address has two: both sides of its limit, and another's turn beside it."""
+    """Of four places one address has two: both sides of its limit, and another client's turn meanwhile."""
 
     async def trial():
         gate = asyncio.Event()
@@ -182,7 +182,7 @@ def test_the_default_leaves_half_of_the_queue_to_others():
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 413)])
-def test_a_body_may_be_as_large_as_said_and_no_larger(start, streamed, more, status):
+def test_a_body_may_be_as_large_as_its_limit_and_no_larger(start, streamed, more, status):
     body = json.dumps({"history": HISTORY, "k": 3}).encode()
     body += b" " * (2048 + more - len(body))
     pieces = (body[start : start + 100] for start in range(0, len(body), 100))
@@ -213,7 +213,7 @@ LIMITS = {"longest_history": 5, "most_ids": 12, "longest_list": 4}
 
 
 @pytest.mark.parametrize(("field", "most"), [("history", 5), ("candidates", 12), ("exclude", 12)])
-def test_lists_may_be_as_long_as_said_and_no_longer(start, field, most):
+def test_lists_may_be_as_long_as_their_limit_and_no_longer(start, field, most):
     client = start(**LIMITS)
     asked = {"history": [100], "k": 1}
     values = list(range(100, 112)) if field == "candidates" else [200 + number for number in range(most)]
@@ -225,7 +225,7 @@ def test_lists_may_be_as_long_as_said_and_no_longer(start, field, most):
 
 
 @pytest.mark.parametrize("path", ["/v1/recommend", "/v1/preview"])
-def test_lists_asked_for_may_be_as_long_as_said_and_no_longer(start, path):
+def test_requested_lists_may_be_as_long_as_the_limit_and_no_longer(start, path):
     client = start(**LIMITS)
     asked = {"history": [100]} | ({"beta": 0.5} if path == "/v1/preview" else {})
     assert [client.post(path, json={**asked, "k": k}).status_code for k in (4, 5)] == [200, 422]
@@ -254,7 +254,7 @@ def test_marks_are_counted_outside_of_texts(tree, indent, ascii):
 
 
 def test_what_is_no_json_is_counted_in_one_pass():
-    """Whoever began anew at each quote would take hours for these."""
+    """A parser that started again at each quote would take hours for these."""
     for text, ends in ((b'"' + b'\\"' * 400_000, False), (b'"\\' * 400_001, False), (b'""' * 400_000, True)):
         assert more_than(9, ":", b":" * 9 + text + b":") == ends
 

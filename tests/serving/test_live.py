@@ -96,7 +96,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_the_server_is_killed(asked, 
         assert kept <= set(read_requests(tmp_path / "rotated").ids)
 
 
-def test_rotating_beside_a_live_server_loses_and_doubles_nothing(exported, tmp_path):
+def test_rotating_the_log_of_a_live_server_loses_and_doubles_nothing(exported, tmp_path):
     """The full trial: LPI_KILLED_RECORDS=100000."""
     acknowledged: list[tuple[str, str]] = []
     log, out, rotations = tmp_path / "log.db", tmp_path / "events", 0
@@ -173,7 +173,7 @@ def test_a_swap_drops_no_request_and_each_list_has_the_chances_of_who_made_it(ru
         for client in clients:
             client.join(120)
     assert not wrong and set(seen) == {exported.version, rounded.version}
-    # Each one's own softmax, asked alone: whoever is answered together with others gets the same.
+    # Each request's own softmax, computed alone: whoever is answered together with others gets the same.
     laws = {(policy.version, *history): softmax(policy.logits([history])[0].astype(float))
             for policy in (exported, Recommender(served)) for history in histories}  # fmt: skip
     for history in histories:
@@ -186,7 +186,7 @@ def test_a_swap_drops_no_request_and_each_list_has_the_chances_of_who_made_it(ru
         assert json.loads(propensities)[0] == pytest.approx(law[exported.index[json.loads(items)[0]]], rel=1e-5)
 
 
-def test_a_port_that_is_taken(exported, tmp_path):
+def test_serve_reports_a_port_in_use(exported, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         twice = serving(exported.folder, tmp_path / "log.db", "--port", port)

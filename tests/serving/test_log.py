@@ -120,15 +120,15 @@ def test_several_answers_to_one_item(aggregation, expected):
     assert found == (expected[0], pytest.approx(expected[1]))
 
 
-def test_default_and_stated_rewards(log, tmp_path):
+def test_a_stated_reward_replaces_the_default(log, tmp_path):
     request = listed()
     write(log, request, answer(request, 1, reward=7.5), answer(request, 2, "watch"))
     rows = events(log, tmp_path, default=-0.5, rewards="click=1,watch=3")
     assert [row["reward"] for row in rows] == [7.5, 3.0, -0.5]
 
 
-def test_a_history_that_goes_on_is_written_once(log, tmp_path):
-    """All that was shown and what came of it, and then more: only what is more becomes rows."""
+def test_a_continued_history_is_written_once(log, tmp_path):
+    """A history of everything shown and answered, and then more: only what is more becomes rows."""
     past = [(8, "click"), (9, "none")]
     first = listed(history=past)
     record = [*past, (1, "none"), (2, "click"), (3, "none"), (7, "purchase")]
@@ -152,7 +152,7 @@ def test_a_history_that_goes_on_is_written_once(log, tmp_path):
      [(8, "click"), (9, "none"), (1, "none"), (2, "none"), (3, "none")], []],
     ids=["clicks alone", "the latest alone", "a click that the client missed", "nothing"],
 )  # fmt: skip
-def test_another_history_begins_anew(history, log, tmp_path):
+def test_another_history_begins_from_its_start(history, log, tmp_path):
     first = listed(history=[(8, "click"), (9, "none")])
     second = listed(history=history, time=START + 1000)
     write(log, first, answer(first, 2), second)
@@ -290,7 +290,7 @@ def test_in_an_event_loop_who_gave_up_harms_nobody(log):
     assert write(log, listed()) == [True], "its loop is closed, the log goes on"
 
 
-def test_in_an_event_loop_nothing_is_told_before_it_is_committed(log):
+def test_in_an_event_loop_nothing_is_acknowledged_before_it_is_committed(log):
     """A group that is rolled back is an error for each of it, and none of it is in the log."""
     request = listed()
     assert write(log, request) == [True]
@@ -316,7 +316,7 @@ def test_what_is_no_log(tmp_path):
 
 
 def test_a_full_disk_is_called_one_where_sqlite_calls_it_an_error(tmp_path, monkeypatch):
-    """With no room for a page of its index it answers "disk I/O error"."""
+    """SQLite without room for a page of its index answers "disk I/O error"."""
     (tmp_path / "log.db").write_text("what cannot be opened, for whatever reason" * 20)
     monkeypatch.setattr(full_disk.shutil, "disk_usage", lambda path: SimpleNamespace(free=4096))
     with pytest.raises(WriteError, match="the disk is full"):

@@ -34,7 +34,7 @@ def look(browser: Browser, width: int, height: int, scheme: str = "light") -> No
     browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
 
-def test_the_dial_in_a_browser(exported, tmp_path):
+def test_the_dial_works_in_a_browser(exported, tmp_path):
     with serving(exported.folder, tmp_path / "log.db") as server, Browser(tmp_path / "profile") as browser:
         here = f"http://127.0.0.1:{server.port}"
         look(browser, 1400, 900)

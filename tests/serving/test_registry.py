@@ -139,7 +139,7 @@ def test_mlflow_itself_keeps_the_model_and_asks_it(run, exported, tmp_path):
     assert not [line for line in Path(told["needs"]).read_text().splitlines() if line.startswith("localpolicy")]
 
 
-def test_what_is_refused(run, exported, tmp_path, monkeypatch, mlflow):
+def test_register_refuses_a_missing_export_and_another_runs_verdict(run, exported, tmp_path, monkeypatch, mlflow):
     with pytest.raises(ConfigError, match="name the export too"):
         register(run.folder, name="shop", gate=verdict(tmp_path, "deploy"))
     with pytest.raises(DataError, match="holds no gate's answer"):

@@ -87,7 +87,7 @@ def test_answers_and_what_was_seen_are_stored(serve, tmp_path):
     assert rows(tmp_path, "SELECT COUNT(*) FROM feedback") == [(1,)]
 
 
-def test_page_two_goes_on_with_the_draw(serve, tmp_path):
+def test_page_two_continues_the_draw(serve, tmp_path):
     client = serve()
     first = ask(client)
     second = ask(client, page=2, draw=first["draw"])
@@ -100,7 +100,7 @@ def test_page_two_goes_on_with_the_draw(serve, tmp_path):
     assert "does not continue page 1" in other["error"]
 
 
-def test_rules_of_a_service_and_of_a_request(serve, tmp_path):
+def test_rules_of_a_request_replace_those_of_the_service(serve, tmp_path):
     path = tmp_path / "rules.yaml"
     path.write_text("group: category\nat_most: 1\n")
     client = serve(rules=path)

@@ -83,7 +83,7 @@ def test_folders_that_hold_no_rotated_days(tmp_path):
         read_past([tmp_path], EASY, at=LATER)
 
 
-def test_the_cut_and_what_exceeds_it():
+def test_the_cut_and_its_excess_follow_the_quantile():
     rewards = np.r_[np.zeros(900), np.arange(1.0, 101.0)]
     found = Past.of(rewards, days=4.0)
     assert found.cut == pytest.approx(np.quantile(rewards, 0.999)) and 98 < found.cut < 100
@@ -97,7 +97,7 @@ def test_the_cut_and_what_exceeds_it():
     assert 94 <= rare.cut <= 96
 
 
-def test_what_is_known_with_and_without_a_log():
+def test_what_is_known_depends_on_the_log():
     past = Past.of(np.r_[np.zeros(900), np.arange(1.0, 101.0)], days=1.0)
     rules = RolloutRules(places=2)
     assert known(rules, None) == Known(2.0)
@@ -122,7 +122,7 @@ def test_what_is_known_with_and_without_a_log():
 # ---------------------------------------------------------------------- persons and days
 
 
-def test_the_law_and_the_least_margin():
+def test_the_sample_size_and_the_least_margin_follow_the_law():
     assert persons_needed(5.5, 0.5, 0.1, c=4.0) == pytest.approx(4 * 5.5 / (0.25 * 0.01))
     # At 50 % and the 95 % quantile, the least margin is what its own number of persons proves.
     assert persons_needed(2.0, 0.5, least_margin(2.0, 12_345), c=15.0) == pytest.approx(12_345)
@@ -189,8 +189,8 @@ def test_a_plan_says_what_it_needs_and_is_judged_by_its_past(tmp_path):
 
 
 @pytest.mark.parametrize("unproven", ["back", "hold"])
-def test_what_becomes_of_an_unproven_stage(unproven, tmp_path):
-    """A loss of 30 % beside a margin of 25 %, at levels that neither test reaches with so few."""
+def test_an_unproven_stage_goes_back_or_is_held(unproven, tmp_path):
+    """A loss of 30 % against a margin of 25 %, at levels that neither test reaches with so few."""
     path, log = tmp_path / "rollout.json", tmp_path / "log.db"
     rules = EASY.model_copy(update={"margin": 0.25, "alpha": 1e-6, "unproven": unproven, "places": 1})
     rollout = plan(path, stages=["50", "100"], rules=rules)

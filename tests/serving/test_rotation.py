@@ -230,7 +230,7 @@ def test_rotations_that_are_killed_under_load_lose_and_double_nothing(address, t
 
 @pytest.mark.parametrize("verb", [["rotate", "LOG", "--out", "OUT"], ["erase", "p1", "--log", "LOG"],
                                   ["audit", "LOG"]], ids=lambda verb: verb[0])  # fmt: skip
-def test_a_mistyped_log_is_told_and_not_made(tmp_path, verb):
+def test_a_mistyped_log_is_reported_and_not_made(tmp_path, verb):
     from typer.testing import CliRunner
 
     path = tmp_path / "lgo.db"
@@ -293,7 +293,7 @@ def test_a_full_disk_ends_with_a_message_and_nothing_is_lost(tmp_path, monkeypat
     assert Counter(in_files(tmp_path / "events", REQUESTS)) == Counter(one.id for one in requests)
 
 
-def test_a_full_disk_can_be_told_by_another_process():
+def test_a_full_disk_can_be_reported_by_another_process():
     error = pickle.loads(pickle.dumps(WriteError(Path("a/b"), "No space left on device")))
     assert isinstance(error, WriteError) and "a/b could not be written: No space left" in str(error)
 

@@ -32,7 +32,7 @@ def mixed(floor: float, gone: tuple[int, ...] = ()) -> np.ndarray:
 
 
 class Planned:
-    """A generator that gives the uniform numbers it is told."""
+    """A generator that gives the uniform numbers it is given."""
 
     def __init__(self, *uniform: np.ndarray) -> None:
         self.uniform = list(uniform)
@@ -67,7 +67,7 @@ def test_every_list_has_its_plackett_luce_probability(floor, gone):
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("floor", [0.0, 0.3])
 def test_a_draw_inverts_the_distribution(floor):
-    """Over all that four draws with replacement can be, each pair of places has the probability that it is told with.
+    """Over all results of four draws with replacement, each pair of places has the probability reported with it.
 
     Where all four are the same item, a fifth number draws among the others: it runs over a grid.
     """

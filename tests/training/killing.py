@@ -2,11 +2,11 @@
 
     python killing.py DATA OUT SETTINGS MOMENT...
 
-SETTINGS is JSON. A MOMENT is `after:STEPS` (so many steps after it began or went on, such as 3.7, by the processor's
-time in an unbroken run: how busy the machine is moves no moment), `replace:N` (just before a file gets its name for the
-N-th time: it is written, and not yet there), or `half:N` (in the midst of writing tensors for the N-th time). First the
-run is made unbroken, as OUT/whole; then killed and resumed, as OUT/broken. torch is imported once. Prints as JSON what
-each kill left behind.
+SETTINGS is JSON. A MOMENT is `after:STEPS` (this number of steps after it began or resumed, such as 3.7, by the
+processor's time in an unbroken run: how busy the machine is moves no moment), `replace:N` (just before a file gets its
+name for the N-th time: it is written, and not yet there), or `half:N` (in the midst of writing tensors for the N-th
+time). First the run is made unbroken, as OUT/whole; then killed and resumed, as OUT/broken. torch is imported once.
+Prints as JSON what each kill left behind.
 """
 
 from __future__ import annotations

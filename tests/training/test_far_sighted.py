@@ -18,7 +18,7 @@ from localpolicy.training.held_out import read_held_out
 from localpolicy.training.train import improving_objective, train
 
 BAIT, DOOR, GOAL, STEPS = 0, 1, 2, 5
-# Four items: bait pays .3 at once; the door pays nothing and leads to where everything pays .9; then all begins anew.
+# Four items: bait pays .3 at once; the door pays nothing and leads to where everything pays .9; then all begins again.
 MU = np.array([0.6, 0.05, 0.15, 0.2])
 
 
@@ -90,7 +90,7 @@ def test_a_candidates_gain_is_that_of_the_return_over_mu(run, doors):
     assert chosen["value"] == pytest.approx((values[0] - values[1]).mean(), rel=1e-3)
 
 
-def test_without_looking_ahead_the_value_of_one_decision_chooses(doors, tmp_path):
+def test_the_value_of_one_decision_chooses_without_looking_ahead(doors, tmp_path):
     near = train(doors, out=tmp_path / "run", config=config(gamma=0.0)).manifest["improvement"]
     assert near["chosen_by"] == "value by logged propensities"
 

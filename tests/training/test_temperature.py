@@ -174,7 +174,7 @@ def test_what_training_never_shows_does_not_decide(interactions, tmp_path, monke
 
 
 def test_on_a_sparse_log_an_estimate_and_what_is_made_with_it_are_kept_by_ranking_too(tmp_path):
-    """So that the two are compared as they were kept, and either with a rival's likeliest weights."""
+    """So that the two are compared as they were kept, and either with a rival's weights of the best likelihood."""
     data = write_small(tmp_path / "data", items=150, sequences=800, propensity=False)
     short = SETTINGS | {"epochs": 1}
     runs = {name: train(data, name, out=tmp_path / name, **short) for name in ("mle", "lpi_cb")}

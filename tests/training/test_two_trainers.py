@@ -22,7 +22,7 @@ SETTINGS = {
     "model": {"width": 8},
     "train": {"epochs": 2, "batch_size": 16, "device": "cpu", "checkpoint_every": 1},
 }
-# Trains, says when it has done four steps, and goes on when it is told to.
+# Trains, says when it has done four steps, and continues on a signal.
 FIRST = """
 import json, sys
 from localpolicy.runs.config import Config

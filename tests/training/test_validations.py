@@ -108,7 +108,7 @@ def test_out_of_patience_and_killed_before_the_end_was_written(small, tmp_path, 
     )
 
 
-# ---------------------------------------------------------------------- what is said meanwhile
+# ---------------------------------------------------------------------- messages meanwhile
 
 
 def test_one_line_per_epoch_where_there_is_no_terminal(small, tmp_path, messages):

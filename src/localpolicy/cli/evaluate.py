@@ -101,7 +101,7 @@ def compare(
     ] = None,
     **given: Any,
 ) -> None:
-    """Compare runs on the same positions, beside simple baselines, and say what differs between them.
+    """Compare runs on the same positions, with simple baselines, and say what differs between them.
 
     A saved baseline, or a CSV or Parquet file of lists, is compared like a run."""
     from localpolicy.data.guess.log_columns import read_titles

@@ -61,7 +61,7 @@ explore = typer.Typer(help="Know what drawing your ranker's lists costs before y
 def explore_plan(
     log: Requests, outcomes: Outcomes = None, columns: Columns = None, json: AsJson = None, **settings: Any
 ) -> None:
-    """Estimate for each way to draw your lists: its cost, and the lists and days until the verdict tells a gain."""
+    """Estimate for each way to draw your lists: its cost, and the lists and days until the verdict detects a gain."""
     from localpolicy.ranker.explore import plan as run_it
     from localpolicy.report.ranker import explore_tables
 

@@ -75,7 +75,7 @@ def loop(
 
 
 HELP = {
-    "table1": "The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy beside them.",
+    "table1": "The bandit on ratings: AR@1, iAR@1 and JS, with coverage and entropy.",
     "table2": "What the data sets hold: counted here, and published.",
     "table3": "Seven policies on click-and-purchase logs: HR and nDCG at 5, 10, 20, and JS.",
     "figure-beta": "LPI over β: validation nDCG@20 of purchases and clicks, and JS.",
@@ -85,7 +85,7 @@ HELP = {
 Out = Annotated[Path, typer.Option(help="folder for results; a stopped command resumes there")]
 
 paper = typer.Typer(
-    help="The paper's tables and figures beside the published ones, on original, own or simulated data.",
+    help="The paper's tables and figures next to the published ones, on original, own or simulated data.",
     no_args_is_help=True,
 )
 

@@ -7,7 +7,7 @@ amount    what a sale brought: a price, a margin, a quantity. Asked: how much do
 measure   how long or how far: seconds, shares, counts of a session
 
 The user's word decides (`reward_kind` of `prepare`), then the column's name, then the numbers themselves. The test
-split has no say: what is asked of it must not depend on it.
+split has no say: the question must not depend on it.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ lie together in their sequence, in the order of their places:
     propensity   μ(a | x, open): given the places above and the filter; the list's probability is their product
     filter       the filter's number: with the items above it says what was open (see `catalogue.open_items`)
     reward       of this place; the list's reward is the sum of its rows'. Where a list has one reward (`list_reward`
-                 of `prepare`) it lies on the last row: what depends on all places is weighted by all of them
+                 of `prepare`) it is stored on the last row: what depends on all places is weighted by all of them
 
 All rows of a list share one context, that of its first row: what stands above is not history. A later list of the same
 sequence is the next step, and lower places are not. `Batch.context` and `Scores.list_number` carry this on.

@@ -56,7 +56,7 @@ class Critic(Objective):
     kind: Literal["reward", "q"] = Field("q", description="r̂(x,a), or Q_μ(x,a)")
     gamma: float = Field(0.5, ge=0, lt=1, description="γ: discount of later rewards")
     logging: str = Field(description="the folder of μ̂")
-    meetings: bool = Field(False, description="of first meetings, each with all that came of it")
+    meetings: bool = Field(False, description="of first meetings, each with all its later rewards")
 
     def reads(self) -> Reads:
         """Q at the taken action, and its mean under μ̂ at the next context."""

@@ -49,8 +49,8 @@ class ClosedForm(Objective):
         None, ge=0, lt=1, description="dropout of the critics (default: 0.3 for lpi_rl, the model's for lpi_cb)"
     )
     calibrate_critic: bool = Field(
-        True, description="scale the critic's advantage by what it says of held-out actions, to nothing where it says "
-        "nothing; false: tilt by the critic as it is"
+        True, description="scale the critic's advantage by its calibration on held-out actions, to 0 if it is not "
+        "informative; false: tilt by the critic as it is"
     )  # fmt: skip
     max_js: float | None = Field(
         None, gt=0, description="ceiling of the divergence from μ̂, in nats of JS (default: none; for a β that lpi_rl "

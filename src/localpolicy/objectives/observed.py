@@ -60,7 +60,7 @@ class LPIObserved(TDObjective):
     returns: bool = Field(False, description="weigh by the return G = Σ γ^k r, not by the reward")
     smallest: float | None = Field(None, description="r_min (default: the log's)")
     cap: float = Field(20.0, gt=1, description="largest exp(z)")
-    td_weight: float = Field(0.0, ge=0, description="λ: weight of a TD loss beside it, on the same backbone")
+    td_weight: float = Field(0.0, ge=0, description="λ: weight of an additional TD loss, on the same backbone")
 
     def model_post_init(self, context: object) -> None:
         """Raise ConfigError for a setting that changes nothing."""

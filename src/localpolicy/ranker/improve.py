@@ -317,7 +317,7 @@ def judged(
         return {**nothing, "verdict": "cannot tell", "why": "hardly any list was drawn"}
     people = min(len(np.unique(log.clusters[part])) for part in (choice, verdict))
     if people < FEWEST_PEOPLE:
-        why = f"β or the verdict would rest on lists of {people} persons, and {FEWEST_PEOPLE} are needed"
+        why = f"β or the verdict would depend on lists of {people} persons, and {FEWEST_PEOPLE} are needed"
         return {**nothing, "verdict": "cannot tell", "why": why}
 
     def tilt(beta: float) -> Tilt:

@@ -22,7 +22,7 @@ from localpolicy.errors import DataError
 from localpolicy.limits import CONTEXT, NO_ANSWER
 from localpolicy.ranker.rules import Openings, Rules, openings, stated_law
 
-RAW = "_requests"  # lists as they were logged, beside the events
+RAW = "_requests"  # lists as they were logged, next to the events
 MADE_OF = "rerank"  # in a list's content: candidates, scores, probabilities, rules, context
 EVENTS = ("request", "item_id", "event", "reward", "place", "share", "propensity")
 log = logging.getLogger(__name__)

@@ -231,7 +231,7 @@ def only_writer(path: Path) -> Iterator[None]:
             del _locks[lock]
 
 
-_locks: dict[Path, int] = {}  # locks beside folders that threads of this process have
+_locks: dict[Path, int] = {}  # locks next to folders that threads of this process have
 
 
 def _lock_beside(path: Path) -> Path:

@@ -21,7 +21,7 @@ class NotLocked(Enum):
     """Reason why a file or folder could not be locked."""
 
     TAKEN = "somebody else has the lock"
-    GONE = "nothing lies there any more"
+    GONE = "nothing is there any more"
     NO_LOCKS = "the system, or its file system, has no locks"
 
 

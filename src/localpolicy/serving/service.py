@@ -94,7 +94,7 @@ def serve(
         return
     from uvicorn.supervisors import Multiprocess
 
-    # Until uvicorn 0.50 the supervisor was also told what a worker runs.
+    # Until uvicorn 0.50 the supervisor was also given what a worker runs.
     takes_target = "target" in inspect.signature(Multiprocess).parameters
     target: dict[str, Any] = {"target": uvicorn.Server(server).run} if takes_target else {}
     with shared_numbers() as numbers:

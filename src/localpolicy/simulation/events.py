@@ -24,7 +24,7 @@ EPOCH = 1_704_067_200_000  # 2024-01-01, where simulated time begins
 LEAST_SUPPORT = 1e-12  # smallest μ(a|x) that 4-byte logs and importance weights can still carry
 SEQUENCE_GAP = 10_000  # ms between the beginnings of two sequences
 
-Progress = Callable[[int], None]  # told how many sequences were finished since the last call
+Progress = Callable[[int], None]  # called with the number of sequences that were finished since the last call
 
 
 @dataclass(frozen=True)

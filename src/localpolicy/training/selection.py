@@ -63,9 +63,9 @@ def events_left_out(select: str, data: Prepared, objective: Objective) -> str | 
         return None
     said = ", ".join(f"{name} {count:,}" for name, count in few.items())
     selected_by = rule(select, data, objective)
-    what = f"so the epoch is selected by {selected_by}" if select == "auto" else f"and '{select}' rests on them"
+    what = f"so the epoch is selected by {selected_by}" if select == "auto" else f"and '{select}' depends on them"
     return (
-        f"too few held-out positions to tell a small difference ({said}; {ENOUGH_POSITIONS} are needed), {what}. "
+        f"too few held-out positions to detect a small difference ({said}; {ENOUGH_POSITIONS} are needed), {what}. "
         "A larger validation share, or more data, helps."
     )
 

@@ -84,7 +84,7 @@ def improving_objective(data: Prepared) -> tuple[str, str]:
     That is `lpi_rl` if what is shown now may change what is earned later, and `lpi_cb` if each sequence is one action,
     if people chose what they judged, or if the log's propensities show no later effect. The gate asks by the same test
     whether the return decides. If nothing comes later, returns only add the noise of later rewards, and β is chosen by
-    them: the policy then stays at μ̂ on logs that tell a gain in the next reward.
+    them: the policy then stays at μ̂ on logs that show a gain in the next reward.
     """
     if int(np.diff(data["train"].offsets).max()) == 1:
         return "lpi_cb", "each sequence is one action"
