@@ -14,7 +14,7 @@ PICTURES = ROOT / "docs" / "images"
 PARTS = {
     "verdict": ("Policies compared", "reward-weighted nDCG@20 against"),
     "frontier": ("reward-weighted nDCG@20 against", "On the test split"),
-    "comparison": ("Comparison", "Training"),
+    "comparison": ("Comparison", "At other k"),
     "training": ("Training", "Distance"),
     "distance": ("Distance", "Where it wins"),
     "segments": ("Where it wins", "What would be shown"),
