@@ -127,6 +127,24 @@ def test_the_command_line_alone_loads_nothing_heavy():
     assert done.stdout.strip() == "[]"
 
 
+ALONE = "measure.value judge.verdict study.go report.go results"
+
+
+def test_modules_work_whatever_was_imported_first():
+    """Each in a process of its own: none waits for another to fill a registry."""
+    code = f"""
+import os, torch, pyarrow
+for name in {ALONE.split()}:
+    if not (child := os.fork()):
+        __import__(f"localpolicy.{{name}}")
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, name
+print("imported")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "imported", done.stderr
+
+
 def test_no_room_has_the_name_of_a_public_function():
     """`localpolicy.train` is a function: a package of that name would hide it once it is imported."""
     rooms = {path.name.removesuffix(".py") for path in ROOT.iterdir()}
