@@ -14,6 +14,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.checks import gains, value
 from localpolicy.judge.checks.gains import gain_check
+from localpolicy.judge.checks.losses import no_loss
 from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import ENOUGH, LEAST, mean_estimate, more_needed, sample_needed, wilson
@@ -54,9 +55,9 @@ def test_the_interval_of_a_loss_that_is_none_holds_0(shift):
     clusters = np.arange(300)
     values = {f"segment {n}": (rng.normal(0, 1, 300), np.zeros(300), clusters) for n in range(40)}
     values["worst"] = (rng.normal(0, 1, 300) - shift, np.zeros(300), clusters)
-    check = gains.no_loss("segments", values, 0.0, GateRules(), nothing="")
+    check = no_loss("segments", values, 0.0, GateRules(), nothing="")
     assert (check.outcome == "yes") == (shift == 0.13) == (check.high > 0)
-    generous = gains.no_loss("segments", values, 0.5, GateRules(), nothing="")
+    generous = no_loss("segments", values, 0.5, GateRules(), nothing="")
     assert generous.outcome == "yes" and generous.value == pytest.approx(check.value), "what is lost, not what is left"
     assert generous.low < generous.value < generous.high < 0.5
 

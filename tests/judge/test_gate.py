@@ -22,8 +22,8 @@ from localpolicy.judge import claims
 from localpolicy.judge.case import deciding_metric
 from localpolicy.judge.checks.baselines import baselines_check
 from localpolicy.judge.checks.divergence import divergence_checks
-from localpolicy.judge.checks.gains import events_check, gain_check, gain_claim
-from localpolicy.judge.checks.segments import segment_check
+from localpolicy.judge.checks.gains import gain_check, gain_claim
+from localpolicy.judge.checks.losses import events_check, segment_check
 from localpolicy.judge.checks.training import reference_fit_check
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import gate

@@ -8,7 +8,7 @@ from measured import scores
 from scipy import stats
 
 from localpolicy.judge.checks.gains import gain_check
-from localpolicy.judge.checks.segments import segment_check
+from localpolicy.judge.checks.losses import segment_check
 from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.claims import Claim
 from localpolicy.judge.comparison import Comparison

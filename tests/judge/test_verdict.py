@@ -397,7 +397,7 @@ def test_each_rule_can_say_no(runs):
 def test_a_segment_that_loses_significantly_says_no(runs):
     new, rules = runs["interactions.lpi_rl2"], GateRules(metric="all.nDCG@20")
     found = gate(new, against=[runs["interactions.mle0"]], rules=rules)
-    from localpolicy.judge.checks.segments import segment_check
+    from localpolicy.judge.checks.losses import segment_check
 
     worse = replace(found.evaluation, scores=replace(found.evaluation.scores, rank=found.deployed.scores.rank.copy()))
     rules = GateRules(min_segment=10)

@@ -1,4 +1,4 @@
-"""Does it gain by ranks, and does any other event lose, or the order of what people rated?"""
+"""Does it gain by ranks, and does the order of what people rated get worse?"""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import ENOUGH, more_needed, sequences_of
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import paid_events
 from localpolicy.measure.number_text import apart
-from localpolicy.measure.significance import Paired, Values, paired, paired_family
-from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED, groups
+from localpolicy.measure.significance import Paired, paired
+from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED
 
 ALIKE = "the two rank everything alike"
 
@@ -131,46 +130,6 @@ def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> 
     return check("agreement", "no" if test.high < 0 else "yes", reason, *test.numbers, plain=plain)
 
 
-def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:
-    """No other event loses significantly more than allowed, Holm-corrected over them."""
-    if name == LIKED:
-        return check("other events", "not asked", "ratings are judged together")
-    (group, _, metric_name), measured = name.rpartition("."), groups(new.scores)
-    others = {event: f"{event}.{metric_name}" for event in events if event in measured and event != group}
-    values = {event: (new.values(figure)[0], *deployed.values(figure)) for event, figure in others.items()}
-    return no_loss("other events", values, rules.max_event_loss, rules, nothing="the log has no other paid event")
-
-
-def no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
-    """No part of the positions loses significantly more than `allowed`."""
-    if not values:
-        return check(name, "not asked", nothing)
-    if all(np.allclose(new, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):
-        count = max(len(new) for new, _, _ in values.values())
-        return check(name, "yes", f"none of {len(values)} changes: the two are alike in all of them", 0.0, n=count)
-    raised = {label: (new + allowed, old, clusters) for label, (new, old, clusters) in values.items()}
-    tests = paired_family(raised, confidence=rules.confidence)
-    lost = {
-        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {test.holm_p:.2g})"
-        for label, test in tests.items()
-        if test.sign < 0
-    }
-    label, worst = min(tests.items(), key=lambda pair: pair[1].difference)
-    difference, low, high = (each - allowed for each in worst.numbers[:3])
-    if lost:
-        parts = "segment" if len(lost) == 1 else "segments"
-        where = f"{', '.join(lost)} events" if name == "other events" else f"the {parts} {', '.join(lost)}"
-        outcome: Outcome = "no"
-        reason, plain = f"falls significantly for: {', '.join(lost.values())}", f"it ranks {where} lower"
-    else:
-        outcome, plain = "yes", ""
-        reason = (
-            f"none of {len(tests)} loses significantly more than {allowed:g}; the least: {label} {difference:+.4f} "
-            f"({low:+.4f} to {high:+.4f}, n {worst.n:,})"
-        )
-    return check(name, outcome, reason, difference, low, high, worst.n, plain=plain)
-
-
 def gain(case: Case) -> list[Claim]:
     """The gain in ranks, between weights that one figure kept."""
     if case.deployed is None:
@@ -178,14 +137,6 @@ def gain(case: Case) -> list[Claim]:
     pair = case.pair
     found = gain_check(pair.new, pair.old, case.metric, case.rules, said=pair.note or pair.refusal)
     return [found if pair.refusal is None else replace(found, holds=None, plain=CHOSEN_OTHERWISE, needed=None)]
-
-
-def other_events(case: Case) -> list[Claim]:
-    """No loss in another event."""
-    if case.deployed is None:
-        return []
-    events = paid_events(case.data)
-    return [events_check(case.evaluation, case.deployed, case.metric, events, case.rules)]
 
 
 def agreement(case: Case) -> list[Claim]:

@@ -1,0 +1,79 @@
+"""Does any other event lose, or any segment of the people or items?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from localpolicy.judge.case import Case
+from localpolicy.judge.claims import Claim, Outcome, check
+from localpolicy.judge.rules import GateRules
+from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.metrics import paid_events
+from localpolicy.measure.significance import Values, paired_family
+from localpolicy.measure.summary import LIKED, groups, segments
+
+
+def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:
+    """No other event loses significantly more than allowed, Holm-corrected over them."""
+    if name == LIKED:
+        return check("other events", "not asked", "ratings are judged together")
+    (group, _, metric_name), measured = name.rpartition("."), groups(new.scores)
+    others = {event: f"{event}.{metric_name}" for event in events if event in measured and event != group}
+    values = {event: (new.values(figure)[0], *deployed.values(figure)) for event, figure in others.items()}
+    return no_loss("other events", values, rules.max_event_loss, rules, nothing="the log has no other paid event")
+
+
+def no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
+    """No part of the positions loses significantly more than `allowed`."""
+    if not values:
+        return check(name, "not asked", nothing)
+    if all(np.allclose(new, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):
+        count = max(len(new) for new, _, _ in values.values())
+        return check(name, "yes", f"none of {len(values)} changes: the two are alike in all of them", 0.0, n=count)
+    raised = {label: (new + allowed, old, clusters) for label, (new, old, clusters) in values.items()}
+    tests = paired_family(raised, confidence=rules.confidence)
+    lost = {
+        label: f"{label} ({test.difference - allowed:+.4f}, n {test.n:,}, p {test.holm_p:.2g})"
+        for label, test in tests.items()
+        if test.sign < 0
+    }
+    label, worst = min(tests.items(), key=lambda pair: pair[1].difference)
+    difference, low, high = (each - allowed for each in worst.numbers[:3])
+    if lost:
+        parts = "segment" if len(lost) == 1 else "segments"
+        where = f"{', '.join(lost)} events" if name == "other events" else f"the {parts} {', '.join(lost)}"
+        outcome: Outcome = "no"
+        reason, plain = f"falls significantly for: {', '.join(lost.values())}", f"it ranks {where} lower"
+    else:
+        outcome, plain = "yes", ""
+        reason = (
+            f"none of {len(tests)} loses significantly more than {allowed:g}; the least: {label} {difference:+.4f} "
+            f"({low:+.4f} to {high:+.4f}, n {worst.n:,})"
+        )
+    return check(name, outcome, reason, difference, low, high, worst.n, plain=plain)
+
+
+def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
+    """No segment loses significantly more than allowed, Holm-corrected over the segments."""
+    parts = segments(new.scores, new.counts, new.known)
+    every = {label: (new.values(name, here)[0], *deployed.values(name, here)) for label, here in parts.items()}
+    values = {label: each for label, each in every.items() if len(each[0]) >= rules.min_segment}
+    nothing = f"no segment has {rules.min_segment} positions"
+    return no_loss("segments", values, rules.max_segment_loss, rules, nothing=nothing)
+
+
+def other_events(case: Case) -> list[Claim]:
+    """No loss in another event."""
+    if case.deployed is None:
+        return []
+    events = paid_events(case.data)
+    return [events_check(case.evaluation, case.deployed, case.metric, events, case.rules)]
+
+
+def no_segment_loses(case: Case) -> list[Claim]:
+    """No loss in a segment."""
+    if case.deployed is None:
+        return []
+    return [segment_check(case.evaluation, case.deployed, case.metric, case.rules)]
