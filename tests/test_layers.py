@@ -130,7 +130,7 @@ def test_the_command_line_alone_loads_nothing_heavy():
 ALONE = "measure.value judge.verdict study.go report.go results"
 
 
-def test_modules_work_whatever_was_imported_first():
+def test_modules_import_alone_whatever_came_first():
     """Each in a process of its own: none waits for another to fill a registry."""
     code = f"""
 import os, torch, pyarrow
