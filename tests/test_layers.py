@@ -131,7 +131,7 @@ ALONE = "measure.value judge.verdict study.go report.go results"
 
 
 def test_modules_import_alone_whatever_came_first():
-    """Each in a process of its own: none waits for another to fill a registry."""
+    """Each module is imported in a process of its own: none waits for another to fill a registry."""
     code = f"""
 import os, torch, pyarrow
 for name in {ALONE.split()}:
