@@ -97,7 +97,7 @@ def test_the_next_step_follows_the_check_that_could_not_tell():
 
     assert step("reward per answer", 900).startswith("Collect more of the log")
     for name, word in {
-        "reward per answer": "propensities", "worth and number of answers": "propensities", "value": "larger β",
+        "reward per answer": "probability", "worth and number of answers": "probability", "value": "larger β",
         "reference fit": "Train the estimates of the log", "order": "with its times", "training": "Train for longer",
     }.items():  # fmt: skip
         assert word in step(name) and "Collect" not in step(name)
