@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from localpolicy.ranker.law import law_of, log_chance, shown_lists
+from localpolicy.ranker.law import Law, law_of, log_chance, own_law, shown_lists
 from localpolicy.ranker.reading import read_requests
-from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig
+from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, drawn
 
 SMALL = RankerConfig(items=60, people=50, candidates=12, places=4)
 
@@ -32,8 +32,6 @@ def test_the_temperature_is_fitted(temperature):
 
 
 def test_raw_scores_are_distinguished_from_standardised_ones():
-    from localpolicy.simulation.foreign_ranker import drawn
-
     law = law_of(log_of(lists=lambda world, requests, rng: drawn(requests.score / 0.3, 4, rng)))
     assert (law.kind, law.standardise) == ("scores", False)
     assert law.temperature == pytest.approx(0.3, rel=0.05)
@@ -80,6 +78,19 @@ def test_probabilities_are_the_law():
     log = log_of(logits=lambda world, requests: world.law(requests))
     assert law_of(log).kind == "probabilities"
     assert law_of(log_of(logits=lambda world, requests: world.law(requests, 0.2))).kind == "unknown"
+
+
+def test_probabilities_of_a_layer_are_not_the_rankers_own_law():
+    """A layer's lines state how scores were standardised: they are the ranker's, and the probabilities the layer's."""
+    log = log_of(lists=lambda world, requests, rng: drawn(world.law(requests) / 2, 4, rng),
+                 logits=lambda world, requests: world.law(requests) / 2)  # fmt: skip
+    law = law_of(log)
+    assert law.known and own_law(log, law) == law
+    logged = replace(log, temperature=np.full(len(log), 0.1))
+    assert own_law(logged, law) == law
+    assert own_law(replace(logged, standardise=True), law) == Law("scores", 0.1, True)
+    assert own_law(replace(logged, standardise=False), law) == Law("scores", 0.1, False)
+    assert own_law(log, law, temperature=0.3) == Law("scores", 0.3, True)
 
 
 def test_without_scores_nothing_is_known():

@@ -182,6 +182,10 @@ def test_records_of_pages_are_one_list_and_rules_are_in_their_law(made, tmp_path
     lines.write_text(json.dumps(lists[1].record) + "\n")
     with pytest.raises(DataError, match="has page 2, and not just one page 1 before it"):
         read_requests(lines)
+    for wrong, says in ({"page": None}, "has page nan"), ({"page": "two"}, "'page'"), ({"shown": None}, "'shown'"):
+        lines.write_text(json.dumps(first.record | wrong) + "\n")
+        with pytest.raises(DataError, match=says):
+            read_requests(lines)
 
 
 def judged_at_infinity(log, result, world):

@@ -164,7 +164,8 @@ def law_of(log: RequestLog, *, temperature: float | None = None, standardise: bo
 
 def own_law(log: RequestLog, law: Law, *, temperature: float | None = None, standardise: bool | None = None) -> Law:
     """The ranker's own law, which a layer tilts: not the law of lists that another layer has drawn from its scores."""
-    stated = temperature is not None or (log.temperature is not None and (log.temperature > 0).any())
+    of_layer = log.standardise is not None and log.temperature is not None and (log.temperature > 0).any()
+    stated = temperature is not None or of_layer  # else the probabilities are what the ranker declares
     if law.kind != "probabilities" or log.score is None or not stated:
         return law
     standardise = log.standardise if standardise is None else standardise

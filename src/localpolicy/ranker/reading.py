@@ -81,24 +81,27 @@ def _as_lists(table: pa.Table) -> pa.Table:
         return table
     if "rules" in names:
         kept = table.filter(pc.is_null(table["rules"]))
-        _tell(
-            [f"{len(table) - len(kept):,} pages with groups, or with pins below others"] * (len(kept) < len(table)),
-            "it",
-        )
+        if gone := len(table) - len(kept):
+            log.info("left out %s pages with groups, or with pins below others", f"{gone:,}")
         table = kept
-    pages: dict[Any, list[Any]] = {}
-    rows = zip(*(table[name].to_pylist() for name in ("page", "request", "shown", "pinned")), strict=True)
-    for page, request, listed, pinned in sorted(rows, key=lambda row: row[0]):
+    ids = texts(table["request"], "'request'")
+    lengths, values = lists(table["shown"], "shown", ids)
+    parts = np.split(np.array(values.to_pylist(), object), np.cumsum(lengths)[:-1])
+    number = numbers(table["page"], "page")
+    pinned = np.nan_to_num(numbers(table["pinned"], "pinned"))
+    pages: dict[str, tuple[float, list[Any], float]] = {}
+    requests = ids.to_pylist()
+    for row in np.argsort(number, kind="stable"):
+        request, page = requests[row], number[row]
         last, above, _ = pages.get(request, (0, [], 0))
         if page != last + 1:
-            raise DataError(f"request {shown(str(request))} has page {page}, and not just one page {last + 1} before "
+            raise DataError(f"request {shown(request)} has page {page:g}, and not just one page {last + 1:g} before "
                             "it. Log each page once, or leave the request out.")  # fmt: skip
-        pages[request] = [page, above + listed, pinned]
-    table = table.filter(pc.equal(table["page"], 1))
-    whole = [pages[request] for request in table["request"].to_pylist()]
-    for name, at in (("shown", 1), ("pinned", 2)):
-        values = pa.array([one[at] for one in whole], table.schema.field(name).type)
-        table = table.set_column(table.column_names.index(name), name, values)
+        pages[request] = page, [*above, *parts[row]], pinned[row]
+    table = table.filter(pa.array(number == 1))
+    whole = [pages[request] for request, page in zip(requests, number, strict=True) if page == 1]
+    for name, column in (("shown", [one[1] for one in whole]), ("pinned", [one[2] for one in whole])):
+        table = table.set_column(table.column_names.index(name), name, pa.array(column))
     return table.drop_columns([name for name in ("page", "rules", *OF_RECORDS) if name in names])
 
 
