@@ -53,7 +53,7 @@ class World(NamedTuple):
     """A log, and what a policy truly earns where it came from, visit by visit."""
 
     path: Path
-    worth: Callable[[Policy], np.ndarray]
+    visit_rewards: Callable[[Policy], np.ndarray]
     unmet: Callable[[Policy], np.ndarray] | None = None  # where it is served without what was met before
 
 
@@ -63,8 +63,8 @@ def shelves(sessions: int, config: Shelves) -> Callable[[Path, int], World]:
     def make(folder: Path, seed: int) -> World:
         shop = config.at(seed)
         shop.write(folder / "log.parquet", sessions, seed)
-        worth = partial(shop.value, visits=VISITS, seed=seed + 1)
-        return World(folder / "log.parquet", worth, partial(worth, unmet=True))
+        rewards = partial(shop.value, visits=VISITS, seed=seed + 1)
+        return World(folder / "log.parquet", rewards, partial(rewards, unmet=True))
 
     return make
 
@@ -74,7 +74,7 @@ def from_first_hour(make: Callable[[Path, int], Any]) -> Callable[[Path, int], W
 
     def made(folder: Path, seed: int) -> World:
         log = make(folder, seed)
-        return World(log.path, log.worth)
+        return World(log.path, log.visit_rewards)
 
     return made
 
@@ -186,7 +186,7 @@ def measure(task: tuple[str, int], *, credits: tuple[str, ...], frontier: bool) 
         estimates = [
             train(data, out=folder / f"mle-{each}", config=config.trained_with(seed=each)) for each in REFERENCE_SEEDS
         ]
-        base = world.worth(estimates[0].policy())
+        base = world.visit_rewards(estimates[0].policy())
         line["J"] = float(base.mean())
         if world.unmet is not None:
             line["unmet"] = float((base_unmet := world.unmet(estimates[0].policy())).mean())
@@ -196,7 +196,7 @@ def measure(task: tuple[str, int], *, credits: tuple[str, ...], frontier: bool) 
             run = train(data, out=folder / credit, config=changed)
             verdict = gate(run, against=estimates, data=data, device="cpu")
             policy, made = run.policy(), run.manifest["improvement"]
-            gain, contexts = world.worth(policy) - base, Contexts(data, policy, run.config)
+            gain, contexts = world.visit_rewards(policy) - base, Contexts(data, policy, run.config)
             found: dict[str, Any] = {
                 "gain": float(gain.mean()), "se": error(gain), "answer": verdict.answer, "slope": made["slope"],
                 "calibration": made["calibration"], "beta": made["beta"], "js": contexts.of(policy),
@@ -208,7 +208,7 @@ def measure(task: tuple[str, int], *, credits: tuple[str, ...], frontier: bool) 
             if frontier:
                 policy.network.slope = 1.0
                 moved = {budget: contexts.at(policy, budget) for budget in BUDGETS}
-                gains = {budget: world.worth(each) - base for budget, each in moved.items()}
+                gains = {budget: world.visit_rewards(each) - base for budget, each in moved.items()}
                 found["frontier"] = {str(key): [float(each.mean()), error(each)] for key, each in gains.items()}
             line["credits"][credit] = found
         line["seconds"] = round(time.perf_counter() - began, 1)

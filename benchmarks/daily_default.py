@@ -45,7 +45,7 @@ class Day(NamedTuple):
 
 
 class Shop:
-    """What each kind of visitor likes."""
+    """A simulated shop: the items that each kind of visitor likes."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng([seed, 1])

@@ -58,7 +58,7 @@ class World(NamedTuple):
 
     @property
     def value(self) -> float:
-        """What a visit earns under μ."""
+        """Expected reward of a visit under μ."""
         value = np.zeros(GROUPS)
         for _ in range(STEPS):
             value = (self.mu * (self.pay + value[self.group])).sum(1)
@@ -79,7 +79,7 @@ class World(NamedTuple):
         return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
     def simulated(self, policy: Policy, rng: np.random.Generator) -> float:
-        """What a visit earns where the policy draws every item."""
+        """Simulated mean reward of a visit in which the policy draws every item."""
         ids = policy.items["item_id"].to_numpy().astype(int)
         place = np.full(ITEMS, -1)
         place[ids] = np.arange(len(ids))

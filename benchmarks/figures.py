@@ -244,9 +244,10 @@ def table(lines: list[dict[str, Any]], mode: str) -> Iterator[str]:
         yield f"| {worth}, and {both} | | | | {len(told):,} | {right:.0%} | {wrong:.0%} |"
 
 
-def shares(told: list[tuple[int, int]]) -> tuple[float, float]:
+def shares(verdicts: list[tuple[int, int]]) -> tuple[float, float]:
     """Shares of the verdicts that the truth confirms, and that it contradicts."""
-    right, wrong = (float(np.mean([said * true == way for said, true in told])) if told else np.nan for way in (1, -1))
+    agree = np.array([found * true for found, true in verdicts])
+    right, wrong = (float(np.mean(agree == way)) if verdicts else np.nan for way in (1, -1))
     return right, wrong
 
 
@@ -259,7 +260,7 @@ def correlation(line: dict[str, Any], figure: str, mode: str, without: Iterable[
 
 def by_pair(lines: list[dict[str, Any]], figure: str, mode: str) -> Iterator[str]:
     """Table of the figure's verdicts on each pair and of the truth, which shows its false verdicts."""
-    yield f"| {figure}, {mode} | better / worse / not told | true | false |"
+    yield f"| {figure}, {mode} | better / worse / undecided | true | false |"
     yield "|---|--:|--:|--:|"
     for pair in [tuple(pair["pair"]) for pair in lines[0]["pairs"]]:
         told = [(each[figure], each[mode]) for line in lines for each in line["pairs"] if tuple(each["pair"]) == pair]

@@ -52,7 +52,7 @@ class Log(NamedTuple):
     earned: Callable[
         [GoResult], tuple[float, float, float]
     ]  # by what was judged, by what is deployed, error of the gap
-    worth: Callable[[Policy], np.ndarray] | None = None  # what a policy earns, visit by visit
+    visit_rewards: Callable[[Policy], np.ndarray] | None = None  # what a policy earns, visit by visit
 
 
 def simulated(world: str, sequences: int, *dials: str, interactions: bool = False) -> Callable[[Path, int], Log]:
@@ -71,16 +71,16 @@ def simulated(world: str, sequences: int, *dials: str, interactions: bool = Fals
             old = true_value(_first_estimate(result), built, episodes=EPISODES)
             return new.value, old.value, float(np.hypot(new.gain_se, old.gain_se))
 
-        def worth(policy: Policy) -> np.ndarray:
+        def visit_rewards(policy: Policy) -> np.ndarray:
             return built.visit_rewards(PolicyAgent(policy, built), EPISODES, STEPS, 0)
 
-        return Log(folder / "log" / "events.parquet", {}, earned, worth)
+        return Log(folder / "log" / "events.parquet", {}, earned, visit_rewards)
 
     return make
 
 
 def _first_estimate(result: GoResult) -> Policy:
-    """What `go` judges against where nothing better is known."""
+    """The first estimate of the log, which `go` judges against if it is given no deployed policy."""
     return Run(result.asked.out / "runs" / f"mle-seed-{REFERENCE_SEEDS[0]}").policy()
 
 
@@ -213,22 +213,22 @@ def visits(
 
 ALIKE = ("taste=0", "appeal=0")
 KINDS: dict[str, Callable[[Path, int], Log]] = {
-    "bandit, items alike": simulated("bandit", 5_000, "contexts=50", "items=40", *ALIKE),
-    "bandit, rare clicks, items alike": simulated("bandit", 5_000, "contexts=50", "items=40", "base=-3.5", *ALIKE),
-    "shop, items alike": simulated("store", 1_500, "items=60", "item_quality=0", "lookahead=0", *ALIKE),
-    "shop without propensities, items alike": simulated(
+    "bandit, equal items": simulated("bandit", 5_000, "contexts=50", "items=40", *ALIKE),
+    "bandit, rare clicks, equal items": simulated("bandit", 5_000, "contexts=50", "items=40", "base=-3.5", *ALIKE),
+    "shop, equal items": simulated("store", 1_500, "items=60", "item_quality=0", "lookahead=0", *ALIKE),
+    "shop without propensities, equal items": simulated(
         "store", 2_500, "items=60", "item_quality=0", "lookahead=0", *ALIKE, interactions=True
     ),
-    "ratings, films alike": rated(500, liked=0.0),
+    "ratings, equal films": rated(500, liked=0.0),
     "shop without propensities, unlike products": simulated(
         "store", 2_500, "items=60", "item_quality=2", interactions=True
     ),
     "bandit, a gain": simulated("bandit", 8_000, "contexts=50", "items=40", "quality=0", "taste=1.5"),
     "shop, a gain": simulated("store", 2_500, "items=60", "quality=0", "repeats=0", "appeal=1.2", "bait=0"),
     "ratings, a gain": rated(600),
-    "visits, products alike": visits(2_500),
-    "visits, a cart before, persons differ, products alike": visits(2_500, cart=True, people=1.0, near=0.0),
-    "visits, purchases later, products viewed again, products alike": visits(2_500, later=1, people=1.0, again=0.25),
+    "visits, equal products": visits(2_500),
+    "visits, a cart before, persons differ, equal products": visits(2_500, cart=True, people=1.0, near=0.0),
+    "visits, purchases later, products viewed again, equal products": visits(2_500, later=1, people=1.0, again=0.25),
     "visits, unlike products": visits(2_500, unlike=1.5),
     "visits, purchases later, unlike products": visits(2_500, unlike=1.5, later=2, people=1.0),
     "visits, a cart before, products viewed again, unlike products": visits(2_500, unlike=1.5, cart=True, again=0.25),
@@ -263,7 +263,7 @@ def measure(task: tuple[str, int], *, minutes: float) -> dict[str, Any]:
 def table(lines: list[dict[str, Any]]) -> Iterator[str]:
     """A row per kind of log."""
     answers = ("deploy", "do not deploy", "cannot tell")
-    head = "true gain, mean | gain ≥ 20 % | told | no gain | false deploys"
+    head = "true gain, mean | gain ≥ 20 % | detected | no gain | false deploys"
     yield f"| kind of log | logs | {' | '.join(answers)} | {head} |"
     yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
     for kind in [*KINDS, None]:

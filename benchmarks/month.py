@@ -4,9 +4,9 @@
     benchmarks/month.py --fresh 20 [--days 3]         this number of new shops, with the script's own training settings
 
 A shop of 20 items has four kinds of visitor; what they like drifts a little every day, and every fifth day two items
-are new (`--new`): the script learns of them from a table of items. The first policy is learnt from
-what people did (a CSV file). From then on the days are alike: visitors come in three parts of the day and get lists of
-three by the very routes that the service takes; between the parts rollout.sh judges; at night daily.sh rotates the log,
+are new (`--new`): the script learns of them from a table of items. The first policy is learnt from what people did
+(a CSV file). From then on all days run as follows: visitors come in three parts of the day and get lists of three by
+the routes of the service; between the parts rollout.sh judges; at night daily.sh rotates the log,
 audits it, appends it (a window of days), trains from what is deployed, asks the gate, exports, and plans a rollout.
 A tenth of the evening's answers arrive the next morning. One night (the first from `--bad` on in which no rollout goes
 on) makes a candidate that was never trained, and its gate is overruled; one night is killed (SIGKILL) while it trains,

@@ -71,7 +71,7 @@ class World:
         return context, np.argsort(-order, axis=1)[:, : len(self.attention)]
 
     def value(self, policy: np.ndarray) -> float:
-        """What a list earns, exactly."""
+        """Exact expected reward of a list of the policy."""
         return float(list_value(policy, self.reward, self.attention).mean())
 
     def log(self, count: int, rng: np.random.Generator) -> Log:
@@ -187,7 +187,7 @@ def value_cell(name: str, *, k: int, rate: float, count: int, noise: float, effe
         yield Row("interval holds the truth", size, null.held, null.told, "≥ 93 %", null.refused)
         if gain.logs:
             size = f"{name}: effective sample ≥ {effective}"
-            yield Row("tells a gain of 20 %", size, gain.deployed, gain.logs, "≥ 80 %", gain.refused)
+            yield Row("detects a gain of 20 %", size, gain.deployed, gain.logs, "≥ 80 %", gain.refused)
             yield Row("interval holds the truth", size, gain.held, gain.told, "≥ 93 %", gain.refused)
 
     return cell
@@ -263,7 +263,7 @@ def visits(repeats: int, seed: int = 0) -> Iterator[Row]:
         better += truth >= 0.1
         told += check.outcome == "yes" and truth >= 0.1
     yield Row("deploys what gains nothing", f"{count} visits of {steps} steps", false, worse, "≤ 5 %", refused)
-    yield Row("tells a gain of 10 % of whole visits", f"{count} visits of {steps} steps", told, better, "–", refused)
+    yield Row("detects a gain of 10 % of whole visits", f"{count} visits of {steps} steps", told, better, "–", refused)
 
 
 # ---------------------------------------------------------------------- ratings
@@ -296,7 +296,7 @@ def ratings(repeats: int, seed: int = 0) -> Iterator[Row]:
         better += gain >= 0.2
         told += gain >= 0.2 and outcome == {"yes"}
     yield Row("deploys what is liked no better", f"ratings of {people} people", false, worse, "≤ 5 %")
-    yield Row("tells a gain of 20 %", f"ratings of {people} people", told, better, "≥ 80 %")
+    yield Row("detects a gain of 20 %", f"ratings of {people} people", told, better, "≥ 80 %")
 
 
 def _rated(name: str, scores: np.ndarray, chosen: np.ndarray, stars: np.ndarray) -> Evaluation:

@@ -166,7 +166,7 @@ class Rates:
 
     def rows(self, world: str, *, gains: bool, covers: bool = True) -> Iterator[Row]:
         """Rows of false deploys, or of detected gains, and of coverage."""
-        promise, promised = ("tells a gain of 20 %", "≥ 80 %") if gains else ("deploys what gains nothing", "≤ 5 %")
+        promise, promised = ("detects a gain of 20 %", "≥ 80 %") if gains else ("deploys what gains nothing", "≤ 5 %")
         yield Row(promise, world, self.yes, self.logs, promised, self.refused)
         if covers:
             yield Row("interval holds the truth", world, self.held, self.told, "≥ 93 %", self.refused)
@@ -259,7 +259,7 @@ def drift(repeats: int, seed: int = 0) -> Iterator[Row]:
             rates[what].add(value_check(new, None, RULES), truth)
     yield from rates["loses"].rows("a log that drifts: 3,000 decisions", gains=False)
     gains = rates["gains"]
-    yield Row("tells a gain of 15 % and more", "a log that drifts: 3,000 decisions", gains.yes, gains.logs, "≥ 80 %",
+    yield Row("detects a gain of 15 % and more", "a log that drifts: 3,000 decisions", gains.yes, gains.logs, "≥ 80 %",
               gains.refused)  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
     python benchmarks/real_table3.py --data buyers --second films --out table3 [--minutes 8] [--processes 10]
 
-Each part is one `lpi paper table3` in a folder of its own under --out, with the figures that it needs to go on; parts
+Each part is one `lpi paper table3` in a folder of its own under --out, with the figures it needs to continue; parts
 run side by side, in their order, as far as the processes reach. --pack FILE collects the figures of all parts every
 half minute, and --unpack FILE begins from such a file. `--data` and `--second` are prepared folders; next to the
 first, folders of its name with `-click0` and `-click1` hold it with other rewards of a click, and one with `-store` the

@@ -8,7 +8,7 @@
     python benchmarks/serving.py rerank --log /dev/shm     /v1/rerank with a critic, 500 candidates: one client, then
                                                            many; a log in memory leaves out the flush of the disk
 
-Times of one call each, in turns, so that a busy machine slows both alike; ratios are of medians, by the clock and by
+Times of one call each, in turns, so that a busy machine slows both equally; ratios are of medians, by the clock and by
 CPU time. The latter counts all threads: compare it with one thread each (OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1).
 """
 

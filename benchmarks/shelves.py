@@ -56,7 +56,7 @@ class Shelves:
 
 
 class Shop:
-    """One of them."""
+    """A simulated shop with shelves, drawn from a seed."""
 
     def __init__(self, config: Shelves, seed: int) -> None:
         self.config, rng = config, np.random.default_rng([seed, 41])
@@ -69,7 +69,7 @@ class Shop:
         self.popular, self.neighbour = popular / popular.sum(), rng.permutation(count)
 
     def logging(self, items: np.ndarray, events: np.ndarray, kept: np.ndarray, luck: np.ndarray) -> np.ndarray:
-        """What the log's recommender shows."""
+        """Items that the log's recommender shows, one per row."""
         config, rng = self.config, np.random.default_rng(int(luck[0] * 2**53))
         count = len(luck)
         shown = rng.choice(config.products, size=count, p=self.popular)

@@ -1,4 +1,4 @@
-"""From your own CSV to a list of items: prepare, train, recommend.
+"""Prepare your own CSV, train on it, and recommend a list of items.
 
     python examples/own_log.py
 

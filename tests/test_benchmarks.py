@@ -25,7 +25,7 @@ TINY = {  # at a size that takes seconds
     "rollout_rates.py": [["--repeats", "1", "--worlds", "lists", "--truths", "-0.6", "--margin", "0.5"]],
     "scale_model.py": [[]],
     "serving.py": [["lists", "--items", "300", "--repeats", "2"], ["export", "--items", "300", "--repeats", "2"]],
-    "told_gains.py": [["--worlds", "3", "--only", "single", "deviations", "views"]],
+    "estimated_gains.py": [["--worlds", "3", "--only", "single", "deviations", "views"]],
     "training.py": [["overhead", "--sequences", "512", "--items", "300"], ["million", "--items", "300"]],
 }
 STARTED = {  # `--help`: what they import and parse; the whole takes too long here, or needs what CI has not

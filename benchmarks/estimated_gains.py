@@ -1,6 +1,6 @@
 """Are estimated gains as large as true ones? Estimated against true relative gains, over many small worlds.
 
-    python benchmarks/told_gains.py [--worlds 120] [--seed 0] [--only single lists4 ...] [--markdown FILE]
+    python benchmarks/estimated_gains.py [--worlds 120] [--seed 0] [--only single lists4 ...] [--markdown FILE]
 
 Each world is a table of numbers (contexts by items), with one log and one candidate that is μ, tilted at random: some
 candidates earn less, most earn more. The slope of estimates on true gains is 1 where numbers can be trusted; the
@@ -27,25 +27,25 @@ from localpolicy.measure.intervals import Contributions, skewed
 from localpolicy.measure.returns import ReturnModel, Visits, return_gain
 
 
-class Told(NamedTuple):
+class RelativeGain(NamedTuple):
     """One world: relative gains, as estimated with an interval, and true."""
 
-    told: float
+    estimated: float
     low: float
     high: float
     true: float
 
 
-def told(gain: Contributions, old: float, true: float) -> Told:
+def relative(gain: Contributions, old: float, true: float) -> RelativeGain:
     """Estimated gains as shares of what the log earns."""
     low, high = skewed(gain)
-    return Told(gain.mean / old, low / old, high / old, true)
+    return RelativeGain(gain.mean / old, low / old, high / old, true)
 
 
-def of_lists(k: int, *, rate: float, count: int, noise: float) -> Callable[[np.random.Generator], Told]:
+def of_lists(k: int, *, rate: float, count: int, noise: float) -> Callable[[np.random.Generator], RelativeGain]:
     """Lists of k places under a cascade; k = 1: single decisions."""
 
-    def draw(rng: np.random.Generator) -> Told:
+    def draw(rng: np.random.Generator) -> RelativeGain:
         world = World.drawn(rng, k=k, rate=rate)
         toward = rng.uniform(-0.3, 0.9) * world.reward / world.reward.std()
         policy = tilted(world.mu, noise * (rng.standard_normal(world.mu.shape) + toward))
@@ -53,12 +53,12 @@ def of_lists(k: int, *, rate: float, count: int, noise: float) -> Callable[[np.r
         log = decisions(judged.scores)
         assert log is not None
         gap, base = contributions(log, "snips") - logged(log), float(log.earned.mean())
-        return told(gap, base, world.value(policy) / world.value(world.mu) - 1)
+        return relative(gap, base, world.value(policy) / world.value(world.mu) - 1)
 
     return draw
 
 
-def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random.Generator], Told]:
+def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random.Generator], RelativeGain]:
     """Visits in which the item decides what comes next: the return, of visits or of one deviation as the log allows.
 
     The truth is that of the question that was asked: of one deviation it is Σ over contexts of μ of Q_μ(x, π) - V_μ(x).
@@ -66,7 +66,7 @@ def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random
     """
     states, items = 4, 8
 
-    def draw(rng: np.random.Generator) -> Told:
+    def draw(rng: np.random.Generator) -> RelativeGain:
         leads = rng.integers(states, size=items)
         pay = np.clip(0.3 + 0.2 * rng.standard_normal((states, items)), 0.02, 0.95)
         pay *= np.linspace(0.5, 1.5, states)[:, None]
@@ -99,19 +99,19 @@ def of_visits(count: int, steps: int, *, strength: float) -> Callable[[np.random
             deviated += float(at @ (value - later[left])) / steps
             at = np.array([(at[:, None] * mu)[:, leads == state].sum() for state in range(states)])
         true = of_visit[0] / later[-1][0] - 1 if found.asked == "visit" else deviated / found.old.mean
-        return told(found.gain, found.old.mean / found.items, float(true))
+        return relative(found.gain, found.old.mean / found.items, float(true))
 
     return draw
 
 
-def second_views(count: int) -> Callable[[np.random.Generator], Told]:
+def second_views(count: int) -> Callable[[np.random.Generator], RelativeGain]:
     """People choose what to view; whoever likes an item views it again, and one in two of these then buys it.
 
     The estimate is the reward per first meeting, by the exact μ; the truth is all that a first view brings.
     """
     items, view, buy, met = 30, 0.2, 1.0, 4
 
-    def draw(rng: np.random.Generator) -> Told:
+    def draw(rng: np.random.Generator) -> RelativeGain:
         mu = np.exp(rng.standard_normal(items))
         mu /= mu.sum()
         liked = np.clip(0.2 * np.exp(0.7 * rng.standard_normal(items)), 0.01, 0.9)
@@ -127,17 +127,17 @@ def second_views(count: int) -> Callable[[np.random.Generator], Told]:
         columns = [torch.from_numpy(np.array(column)) for column in zip(*rows, strict=True)]
         first = ~met_before(columns[0], columns[1]).numpy()
         reward, taken = earned_by_meeting(*columns).numpy()[first], columns[1].numpy()[first]
-        worth = view + liked * (view + 0.5 * buy)
+        earned = view + liked * (view + 0.5 * buy)
         weight = (policy / mu)[taken]
         value = float(weight @ reward / weight.sum())
         gain = value + weight / weight.mean() * (reward - value) - reward
         found = Contributions(gain, columns[0].numpy()[first], weight / weight.mean() - 1, reward)
-        return told(found, float(reward.mean()), float(policy @ worth / (mu @ worth) - 1))
+        return relative(found, float(reward.mean()), float(policy @ earned / (mu @ earned) - 1))
 
     return draw
 
 
-CELLS: dict[str, tuple[str, Callable[[np.random.Generator], Told]]] = {
+CELLS: dict[str, tuple[str, Callable[[np.random.Generator], RelativeGain]]] = {
     "single": ("2,000 single decisions", of_lists(1, rate=0.3, count=2_000, noise=0.5)),
     "rare": ("5,000 single decisions, rewards of 3 %", of_lists(1, rate=0.03, count=5_000, noise=0.5)),
     "lists4": ("3,000 lists of 4", of_lists(4, rate=0.2, count=3_000, noise=0.2)),
@@ -148,7 +148,7 @@ CELLS: dict[str, tuple[str, Callable[[np.random.Generator], Told]]] = {
 }
 
 
-def line(what: str, found: list[Told]) -> str:
+def line(what: str, found: list[RelativeGain]) -> str:
     """The row of one kind of world."""
     said, low, high, true = np.array(found).T
     centred = true - true.mean()
