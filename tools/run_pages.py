@@ -4,10 +4,10 @@
     python tools/run_pages.py --check         run them, and say where the pages on disk differ in more than figures
 
 A template is a page whose ```console blocks hold commands alone: `$ ` begins one, the lines after it belong to it. Each
-is run by bash, on one thread, in a folder that all pages share (the first finds it empty, a later one goes on with what
+is run by bash, on one thread, in a folder that all pages share (the first finds it empty, a later one finds what
 an earlier one made), and its output takes its place in the page. Only stdout is shown: progress, on stderr, has times
 in it. A command may fail only where the next one is `echo $?`; its stderr is shown then, since the message is what a
-reader would see. A digest of template and page stands in the page's first line, so that a test can tell a page that was
+reader would see. A digest of template and page stands in the page's first line, so that a test can find a page that was
 edited by hand, or not made again, without running anything.
 """
 

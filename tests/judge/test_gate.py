@@ -62,7 +62,7 @@ def verdict_of(*outcomes: str, needed: int | None = None, instead: str | None = 
     return Gate(checks, made("new", np.ones(2)), made("old", np.ones(2)), GateRules())
 
 
-def test_three_answers():
+def test_the_answer_follows_from_the_outcomes_of_the_checks():
     assert verdict_of("yes", "not asked").answer == "deploy"
     assert verdict_of("yes", "cannot tell").answer == "cannot tell"
     assert verdict_of("cannot tell", "no").answer == "do not deploy"
@@ -159,7 +159,7 @@ def test_a_gain_is_sure_not_worth_it_or_open():
     assert few.outcome == "cannot tell" and "too few for a verdict" in few.because, "however sure it looks"
 
 
-def test_where_events_are_worth_the_same_none_of_them_decides_for_all():
+def test_no_kind_of_event_decides_for_all_if_their_rewards_are_equal():
     """The first of several kinds of event decided, by their order alone."""
     shop = replace(made("new", np.ones(63), event=np.r_[[2] * 3, [1] * 60]), events=("purchase", "click"))
     assert deciding_figure(shop) == deciding_metric(shop, GateRules()) == "all.nDCG@20"

@@ -66,7 +66,7 @@ def test_a_gain_of_whole_visits_is_one_even_where_the_next_reward_falls():
     assert decides.outcome == "yes" and earned(policy) > earned(MU)
 
 
-def test_items_in_a_row_tell_a_gain_that_the_next_reward_hides():
+def test_items_in_a_row_show_a_gain_that_the_next_reward_hides():
     """Before: of policies that earn a fifth more, half were answered "cannot tell", since their next reward falls."""
     far = np.array([0.1, 0.8, 0.1])
     found, (decides, value) = judged(far, visits=300)

@@ -85,7 +85,7 @@ def test_products_of_ratios_are_a_lists_value_and_single_ratios_are_not():
 
 
 def test_a_lists_own_reward_is_weighted_by_all_places():
-    """One reward per list, which may depend on any place, lies on the last row."""
+    """One reward per list, which may depend on any place, stands on the last row."""
     whole = REWARD[LISTS].sum(1) ** 2
     reward = np.zeros(LISTS.shape)
     reward[:, -1] = whole

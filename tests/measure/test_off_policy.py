@@ -110,7 +110,7 @@ def test_estimators_are_found_by_the_name_of_settings_and_of_tables():
 
 
 @pytest.mark.parametrize("estimator", [importance, doubly_robust])
-def test_unbiased_over_many_logs(world, target, logs, estimator):
+def test_the_estimators_are_unbiased_over_many_logs(world, target, logs, estimator):
     means = np.array([estimator(log).mean() for log in logs[0]])
     error = means.mean() - world.value(target)
     # 4 standard errors of the mean over logs: a true estimator fails once in 16,000.
@@ -294,7 +294,7 @@ def test_refuses_where_too_few_decisions_earned_anything():
     assert covered(np.ones(5000), rewarded=10).refusal is None and covered(np.ones(5000), rewarded=10).rewarded == 10
 
 
-def test_what_the_log_never_showed_may_be_worth_nothing():
+def test_an_item_that_the_log_never_shows_may_earn_nothing():
     """π gives 5 % to an item that μ never shows and that earns nothing, and tilts the rest: J falls by 1 %.
 
     Self-normalised weights forget the 5 %: they say +4 %, significantly, log after log.

@@ -48,7 +48,7 @@ def prepared(folder, table, **settings) -> lp.Prepared:
 
 
 @pytest.mark.parametrize(("on", "setting"), [("first", "sum"), ("last", "sum"), ("each", "repeated")])
-def test_the_lists_reward_lies_on_its_last_row(tmp_path, on, setting):
+def test_the_lists_reward_stands_on_its_last_row(tmp_path, on, setting):
     rng = np.random.default_rng(0)
     lists, reward = LISTS[rng.integers(len(LISTS), size=40)], rng.random(40).round(3)
     data = prepared(tmp_path / "data", frame(lists, reward, on), list_reward=setting)

@@ -36,7 +36,7 @@ def by_hand(name: str, order: list[int], item: int) -> float:
 
 
 @pytest.mark.parametrize("name", ["HR@1", "HR@5", "HR@20", "nDCG@5", "nDCG@20", "MRR", "MRR@10"])
-def test_metrics_of_lists(name):
+def test_metrics_of_lists_agree_with_their_definition(name):
     rng = np.random.default_rng(0)
     values = rng.standard_normal((50, 30))
     items = rng.integers(0, 30, 50)

@@ -70,7 +70,7 @@ def test_the_smoothed_bound_knows_no_unit_of_rewards():
     assert hundred.low == pytest.approx(100 * one.low) and one.low > 0.1
 
 
-def test_an_epoch_of_which_the_log_says_too_little_is_worth_the_smallest_reward():
+def test_an_epoch_with_too_small_a_sample_has_the_smallest_reward_as_its_value():
     weight = np.r_[1000.0, np.full(99, 0.1)]
     log = Decisions(weight, np.full(100, 0.5) + (np.arange(100) % 2), np.arange(100))
     figures = _value(log, "snips", 1.0)

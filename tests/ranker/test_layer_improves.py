@@ -273,7 +273,7 @@ def test_the_price_of_rules_is_what_the_critics_lose_by_them(made):
     assert layer.price(candidates, 5, lp.Rules(), context=context, draws=2000) == pytest.approx(0, abs=0.02)
 
 
-def test_rules_of_one_request_replace_those_of_the_layer(made):
+def test_rules_of_a_request_are_used_instead_of_those_of_the_layer(made):
     world, result = made
     candidates, context = asked(world, world.requests(1, np.random.default_rng(6)), 0)
     layer = lp.Layer(result.folder, rules=lp.Rules(group="category", at_most=1))

@@ -80,7 +80,7 @@ def test_places_of_many_pins_are_certain():
 
 
 @pytest.mark.parametrize(("k", "works"), [(4, True), (5, False)])
-def test_both_sides_of_too_few(k, works):
+def test_the_rules_must_leave_k_candidates(k, works):
     rules = Rules(group="brand", at_most=2)
     if works:
         assert len(draw_under(openings(LOGITS, k, rules, ITEMS, COLUMNS), k).order) == k

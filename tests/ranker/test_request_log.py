@@ -116,7 +116,7 @@ def test_a_missing_weight_stands_for_one_request():
     assert weights.tolist() == [4, 1]
 
 
-def test_rewards_by_event():
+def test_rewards_come_from_events():
     log = read_requests(pl.DataFrame(REQUESTS), pl.DataFrame(OUTCOMES))
     assert set(log.answers.events) == {"click", "buy"}
     assert log.reward({"buy": 5.0})[0] == 5
@@ -125,7 +125,7 @@ def test_rewards_by_event():
         log.reward({"bought": 1.0})
 
 
-def test_some_requests_alone():
+def test_taken_keeps_the_requests_that_it_names():
     log = read_requests(pl.DataFrame(REQUESTS), pl.DataFrame(OUTCOMES))
     later = log.taken(np.array([1, 0]))
     assert later.ids.tolist() == ["r2", "r1"]

@@ -102,7 +102,7 @@ def test_the_histogram_holds_every_context_once(comparison, section):
         assert middle == pytest.approx(section.mean(policy.name, "JS"), abs=max(high - low for low, high, _ in bars))
 
 
-def test_findings_are_about_the_policy_that_is_meant(comparison, tmp_path, monkeypatch):
+def test_findings_are_about_the_policy_named_by_of(comparison, tmp_path, monkeypatch):
     monkeypatch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
     for of, moves in (("lpi_rl-2", True), ("popularity", True), ("mle-1", False)):  # an estimate of the log is the log
         claims = [each.claim for each in comparison_section(comparison, of=of, samples=False).claims]

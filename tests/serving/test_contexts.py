@@ -140,7 +140,7 @@ def test_a_person_stays_whole_in_splits_parts_and_clusters(served, data):
         assert len(np.unique(scores.list_number)) == len(scores) // K
 
 
-# ---------------------------------------------------------------------- returns go on in a person's next context
+# ---------------------------------------------------------------------- returns continue in a person's next context
 
 GAMMA, ITEMS, VISITS = 0.5, 3, 3
 ANSWERED = (

@@ -35,7 +35,7 @@ def manifest(kind: str, name: str = "localpolicy") -> dict[str, Any]:
 
 
 def pods() -> list[dict[str, Any]]:
-    """What each Deployment and CronJob runs."""
+    """Pod specifications of each Deployment and CronJob."""
     jobs = [one["spec"]["jobTemplate"]["spec"] for one in manifests() if one["kind"] == "CronJob"]
     return [spec["template"]["spec"] for spec in (manifest("Deployment")["spec"], *jobs)]
 

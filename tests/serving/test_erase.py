@@ -38,7 +38,7 @@ def visit(log: Log, number: int) -> None:
 
 
 def on_disk(address: str, words: list[str]) -> set[tuple[str, str]]:
-    """Which of these words are in the bytes of which file."""
+    """Pairs (word, file) of these words and the files whose bytes contain them."""
     files = list(Path(address).parent.glob("log.db*"))
     if address.startswith("postgresql"):
         database = Database(address)

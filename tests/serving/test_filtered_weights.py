@@ -191,7 +191,7 @@ def test_contents_that_are_no_filters_are_refused(world, tmp_path, content, says
         prepare(table, out=tmp_path / "bad", **SHARES)
 
 
-def test_one_name_for_two_filters(world, tmp_path):
+def test_one_name_for_two_filters_is_refused(world, tmp_path):
     table = pq.read_table(next((tmp_path / "events").glob("*.parquet"))).to_pandas()
     table.loc[table["filter"] != "", "filter"] = "mine"
     with pytest.raises(DataError, match="different items on different rows"):

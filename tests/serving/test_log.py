@@ -309,7 +309,7 @@ def test_ids_tell_their_time():
     assert time_of("nonsense") is None and time_of("z" * 32) is None
 
 
-def test_what_is_no_log(tmp_path):
+def test_a_file_that_is_no_log_is_refused(tmp_path):
     (tmp_path / "text").write_text("this is not a database, but long enough to be read as one" * 20)
     with pytest.raises(LocalPolicyError, match="cannot be opened as a log, which a service writes"):
         Log(tmp_path / "text")

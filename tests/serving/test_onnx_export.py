@@ -253,7 +253,7 @@ def test_lists_that_are_not_those_of_the_export_are_refused(exported, tmp_path):
         Recommender(folder).check()
 
 
-def test_what_is_no_export(tmp_path):
+def test_a_folder_that_is_no_export_is_refused(tmp_path):
     with pytest.raises(RunError, match="is not an export"):
         Recommender(tmp_path)
     (tmp_path / "export.json").write_text("{")

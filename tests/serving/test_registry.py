@@ -80,7 +80,7 @@ def test_the_gate_alone_makes_a_champion(answer, run, exported, mlflow, tmp_path
     assert artifacts == {"export": str(exported.folder.resolve())} and metadata == {"policy": exported.version}
 
 
-def test_nothing_becomes_champion_on_assumed_ground(run, exported, mlflow, tmp_path):
+def test_nothing_becomes_champion_on_an_assumption(run, exported, mlflow, tmp_path):
     """No gate says so: such a file was edited, or made by something else."""
     for ground, refused in (("assumed", True), ("none", True), ("randomised", False)):
         gate = verdict(tmp_path, "deploy", policy_sha256=run.manifest["policy_sha256"], ground=ground)

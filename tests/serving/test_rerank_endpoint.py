@@ -100,7 +100,7 @@ def test_page_two_continues_the_draw(serve, tmp_path):
     assert "does not continue page 1" in other["error"]
 
 
-def test_rules_of_a_request_replace_those_of_the_service(serve, tmp_path):
+def test_rules_of_a_request_are_used_instead_of_those_of_the_service(serve, tmp_path):
     path = tmp_path / "rules.yaml"
     path.write_text("group: category\nat_most: 1\n")
     client = serve(rules=path)

@@ -1,4 +1,4 @@
-"""A rollout of a layer beside another: who is given which, what is logged, and how the log moves it."""
+"""A rollout of one layer next to another: who is given which, what is logged, and how the log moves it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_candidate_in_the_shadow_is_asked_and_not_shown(client, layer, candida
     assert told["stage"] == "shadow"
     assert {ask(client, person=f"p{number}")["policy"] for number in range(8)} == {lp.Layer(layer).version}
     while not (found := rows(tmp_path, "SELECT policy, failed, COUNT(*) FROM shadow GROUP BY 1, 2")) or found[0][2] < 8:
-        pass  # they are asked beside the answer; else the suite's time limit tells
+        pass  # they are scored apart from the answer; else the suite's time limit tells
     assert found == [(lp.Layer(candidate).version, 0, 8)]
 
 

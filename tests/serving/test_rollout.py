@@ -160,7 +160,7 @@ def test_later_answers_are_not_fewer_answers(tmp_path):
 
 
 def test_an_answer_counts_when_it_arrives(tmp_path):
-    """One that comes after the window changes nothing, whatever time it states: ripe is ripe."""
+    """A response that arrives after the window changes nothing, whatever time it states."""
     path, log = tmp_path / "rollout.json", tmp_path / "log.db"
     rollout = plan(path, stages=["50", "100"], rules=EASY)
     written(log, rollout, persons=20, stage="50", share=0.5, rate=0.0)

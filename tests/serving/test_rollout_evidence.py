@@ -347,6 +347,6 @@ def test_equals_are_hardly_ever_blamed_and_go_on():
     assert harmed <= 7 and advanced >= 54, (harmed, advanced)  # 7 of 60 at 4 %: once in a hundred
 
 
-def test_a_loss_of_the_margin_hardly_ever_advances():
+def test_a_rollout_hardly_ever_advances_with_a_loss_of_the_margin():
     harmed, advanced = rollouts(60, -0.2, np.random.default_rng(6))
     assert advanced <= 8 and harmed >= 54, (harmed, advanced)  # 8 of 60 at 5 %: once in a hundred

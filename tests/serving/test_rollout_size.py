@@ -46,7 +46,7 @@ def test_a_log_and_its_rotated_days_say_the_same(tmp_path):
 
 
 def test_persons_are_counted_as_the_rollout_counts_them(tmp_path):
-    """Each once, by the lists within the horizon; not before nothing can change; not those of a candidate."""
+    """A person counts once, by the lists within the horizon; lists of a candidate do not count."""
     log = served(tmp_path / "log.db", rate=1.0)
     served(log, rate=0.0, start=START + 1000)  # the same persons again, who buy nothing
     found = read_past([log], EASY, at=LATER)
@@ -75,7 +75,7 @@ def test_thirty_persons_must_have_brought_something(tmp_path):
     assert read_past([log], EASY, at=LATER).rewarded == 30
 
 
-def test_folders_that_hold_no_rotated_days(tmp_path):
+def test_folders_without_rotated_days_are_refused(tmp_path):
     with pytest.raises(DataError, match="no rotated days"):
         read_past([tmp_path], EASY, at=LATER)
     (tmp_path / "odd.parquet").write_text("text")
@@ -144,7 +144,7 @@ def test_a_stage_needs_what_those_before_it_have_not_brought():
     assert halved.persons == pytest.approx(4 * whole.persons, abs=4)
 
 
-def test_size_by_a_log(tmp_path):
+def test_the_size_comes_from_a_log(tmp_path):
     """300 persons within the hour at rate ½: CV² is about 1, 7,200 a day."""
     log = served(tmp_path / "log.db", every=1000)
     found = size([log], stages=["50", "100"], rules=EASY)

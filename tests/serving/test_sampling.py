@@ -126,7 +126,7 @@ def test_a_peaked_policy_still_draws_whole_lists():
     assert found.propensity == pytest.approx(1.0)
 
 
-def test_uniform_numbers_at_the_very_end_draw_something_allowed():
+def test_uniform_numbers_next_to_one_draw_something_allowed():
     logits = np.array([[0.0, 1.0, 2.0]])
     edge = np.full((1, 2), np.nextafter(1, 0))
     for gone in ([], [2], [1, 2]):
@@ -152,7 +152,7 @@ def test_lists_longer_than_what_is_left(k):
         plackett_luce(LOGITS, k, rng=np.random.default_rng(0), forbidden=gone)
 
 
-def test_what_is_no_score_or_no_floor():
+def test_a_bad_score_or_floor_is_refused():
     with pytest.raises(RunError, match="not a finite number"):
         top(np.array([[0.0, np.nan]]), 1)
     for floor in (-0.1, 1.1, 1e-9, float("nan")):

@@ -1,4 +1,4 @@
-"""On Spark the exported policy gives the same lists."""
+"""The exported policy gives the same lists on Spark."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class GeneratorState:
     capturing = False
 
     def draw(self) -> int:
-        """What a step or a replay does with it."""
+        """Return the seed, as a step or a replay draws it."""
         if self.capturing:
             raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
         return self.seed
