@@ -18,7 +18,7 @@ from localpolicy.runs.config import config_of
         ("Add it (--rewards 'cart=0.5')", 'Add it (rewards={"cart": 0.5})'),
         ("such as --rewards '>=4=1,*=0'", 'such as rewards=">=4=1,*=0"'),
         ("name them, such as --rename 0=view,1=cart", 'name them, such as rename={"0": "view", "1": "cart"}'),
-        ("Go on with --resume: RUN", "Go on with resume=True: RUN"),
+        ("Continue with --resume: RUN", "Continue with resume=True: RUN"),
         ("train with --set train.min_history=0, then", "train with min_history=0, then"),
         ("say where it is with --data.", "say where it is with data=."),
         ("judge what it showed: --against log.", 'judge what it showed: against="log".'),

@@ -197,7 +197,7 @@ def test_append_takes_a_newer_table_and_says_what_changed(tmp_path: Path, caplog
     first = prepared(tmp_path, vectors[0])
     with pytest.raises(DataError, match="'text' holds vectors of 3 numbers; earlier ones have 2"):
         prepare(more, out=tmp_path / "longer", append=first, items=vectors[1])
-    with pytest.raises(ConfigError, match="text tells nothing: all items of the training split have the same"):
+    with pytest.raises(ConfigError, match="text carries no information: all items of the training split have the same"):
         alike = pa.table({"item_id": [*range(10, 18), 90], "text": pa.array([[1.0, 2.0]] * 8 + [[3.0, 4.0]])})
         train(prepared(tmp_path, alike), "mle", out=tmp_path / "run", features=["text"], epochs=1, width=4)
 

@@ -94,7 +94,7 @@ def test_a_till_ranks_models_by_what_is_bought_next_and_names_the_money(tmp_path
     assert views.main == found.main, "beside views as well, a sort by price must not win the ranks"
     judged = gate(paths[0], against=paths[1], data=tmp_path / "data", rules=GateRules(reference_fit=False))
     assert (judged.answer, judged.metric) == ("nothing to decide", found.main)
-    assert judged.next_step == SHOWN and "views beside the sales" in SHOWN
+    assert judged.next_step == SHOWN and "views with the sales" in SHOWN
 
 
 def test_js_is_blind_where_it_is_within_noise_and_ranks_differ():

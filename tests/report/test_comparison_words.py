@@ -237,7 +237,7 @@ def test_of_actions_without_propensities_ranks_decide_nothing(level, p, words):
         assert forbidden not in answer.verdict + answer.next_step
 
 
-def test_where_all_events_are_worth_the_same_there_is_nothing_to_decide():
+def test_nothing_is_to_decide_if_all_events_have_one_reward():
     answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), question="nothing")
     assert answer.verdict.startswith("Nothing to decide: so it is.")
     assert answer.verdict.endswith("(click nDCG@20): lpi 0.3500, mle 0.3000.")
@@ -323,6 +323,6 @@ def test_what_js_cannot_see_is_named(tmp_path, monkeypatch):
 def test_few_sequences_cannot_tell():
     answer, _ = said(MLE, row("lpi", "lpi_rl", 0.35, 0.12), few="20 held-out sequences are too few to tell (least: 32)")
     assert answer.verdict == (
-        "Whether lpi is better than mle, which imitates the log, cannot be said: 20 held-out sequences are too few to "
+        "Whether lpi is better than mle, which imitates the log, is not known: 20 held-out sequences are too few to "
         "tell (least: 32)."
     )

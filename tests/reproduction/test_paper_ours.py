@@ -129,7 +129,7 @@ def test_differences_are_paired_by_position(made):
 def test_the_note_says_whether_the_critic_was_believed(made):
     _, table = made
     row = table.row("lpi_rl_closed")
-    for slopes, said in (([0.0, 0.3], "in 1 of 2 seeds its critic tells nothing"), ([0.2, 0.3], "by 0.20, 0.30")):
+    for slopes, said in (([0.0, 0.3], "in 1 of 2 seeds its critic does not predict"), ([0.2, 0.3], "by 0.20, 0.30")):
         seeds = [
             replace(seed, record={**seed.record, "run": {**seed.record["run"], "improvement": {"slope": slope}}})
             for seed, slope in zip(row.seeds, slopes, strict=True)

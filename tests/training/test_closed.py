@@ -165,14 +165,14 @@ def test_a_run_of_another_objective_is_not_taken_over(small, tmp_path, monkeypat
         patch.setattr("localpolicy.training.trainer.stop_requested", asked)
         train(small, out=tmp_path / "run", config=mle_config())
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
-    with pytest.raises(RunError, match="was begun with the objective mle; it cannot go on with lpi_rl"):
+    with pytest.raises(RunError, match="was begun with the objective mle; it cannot continue with lpi_rl"):
         train(small, out=tmp_path / "run", config=config(), resume=True)
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 
 def test_stopping_names_the_run_not_the_stage(small, tmp_path, monkeypatch):
     monkeypatch.setattr("localpolicy.training.trainer.stop_requested", asked)
-    with pytest.raises(Stopped, match=r"Go on with resume=True: .*/run$"):
+    with pytest.raises(Stopped, match=r"Continue with resume=True: .*/run$"):
         train(small, out=tmp_path / "run", config=config())
 
 

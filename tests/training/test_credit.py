@@ -67,7 +67,7 @@ def test_the_discount_follows_the_credit_unless_it_is_given(shop, small):
     assert resolve(config(objective={"credit": "rows"}), shop).objective.gamma == DISCOUNT
     given = resolve(config(objective={"gamma": 0.9}), shop).objective
     assert (given.gamma, given.credit) == (0.9, "rows")
-    with pytest.raises(ConfigError, match="all that came of it, undiscounted"):
+    with pytest.raises(ConfigError, match="all later rewards of its item, undiscounted"):
         LPI(gamma=0.9, credit="meetings")
     assert LPI().critic_objective("").gamma == DISCOUNT
     assert LPI(credit="meetings").critic_objective("").gamma == LPIBandit().critic_objective("").gamma == 0

@@ -70,8 +70,8 @@ def test_the_time_limit_stops_training_with_a_checkpoint(small, tmp_path, monkey
 
 def test_a_stopped_training_says_how_to_resume_all_runs(small, tmp_path, monkeypatch):
     def stopped(*given, **options):
-        raise Stopped("stopped after step 4, as asked. Go on with --resume: somewhere")
+        raise Stopped("stopped after step 4, as asked. Continue with --resume: somewhere")
 
     monkeypatch.setattr("localpolicy.training.jobs.training", stopped)
-    with pytest.raises(Stopped, match=r"^stopped, as asked\. What was done is saved: the same command goes on"):
+    with pytest.raises(Stopped, match=r"^stopped, as asked\. What was done is saved: the same command continues"):
         train_all(jobs(small, tmp_path, one=config()), processes=1)

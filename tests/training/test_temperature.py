@@ -185,7 +185,7 @@ def test_on_a_sparse_log_an_estimate_and_what_is_made_with_it_are_kept_by_rankin
     alike, unlike = (compare([runs[name], runs["mle"]], data=data, baselines=False) for name in ("lpi_cb", "pg"))
     assert "chosen by different figures" not in str(alike.notes)
     assert "chosen by different figures" in str(unlike.notes)
-    told = "not of the figures beside them"
+    told = "not of the figures next to them"
     for each, says in ((alike, False), (unlike, True)):
         write_comparison(each, tmp_path / "page.html")
         assert (told in (tmp_path / "page.html").read_text()) is says

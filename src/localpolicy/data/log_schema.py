@@ -68,7 +68,7 @@ def check_columns(table: SourceTable) -> None:
         for name in table.parts(theirs):
             if table.names.count(name) > 1:
                 raise DataError(
-                    f"two columns are called '{name}' in {where}: which one is meant for '{ours}'? Rename one."
+                    f"two columns are called '{name}' in {where}, and either may hold '{ours}'. Rename one."
                 )
             if name not in table.names and name != ROW:
                 raise DataError(f"no column '{name}' for '{ours}' in {where}{nearest(name, table.names)}")

@@ -40,7 +40,7 @@ class RewardMap:
                 raise ConfigError(f"rewards: expected event=number, got '{entry}' (as in {DEFAULT}).")
             event = event if event == "*" or event.startswith(">=") else event_name(event)
             if event in given:
-                raise ConfigError(f"rewards: '{event}' is given twice: which reward is meant?")
+                raise ConfigError(f"rewards: '{event}' is given twice. Give it one reward.")
             given.add(event)
             if event.startswith(">="):
                 thresholds.append((_number(event[2:], entry), reward))

@@ -65,8 +65,8 @@ class Case:
     def estimates(self) -> list[Candidate]:
         """The references that were trained, by their weights of the best held-out likelihood.
 
-        Divergence from a trained policy is meant: ranks of a file or of neighbours are no probabilities. Whatever
-        figure kept it, an estimate of the log is best by its weights of the best held-out likelihood.
+        They are what divergence is measured from: ranks of a file or of neighbours are no probabilities. Whichever
+        metric selected its epoch, a run estimates the log best with its weights of the best held-out likelihood.
         """
         trained = [each for each in self.references if each.run is not None and each.run.started]
         return [self.harness.likeliest(each) for each in trained]

@@ -130,7 +130,7 @@ UNASKED = {"divergence": ("shown, not judged: no budget was set (max_js)", "how 
 
 
 def check(name: str, outcome: Outcome, because: str, *numbers: Any, plain: str = "", **more: Any) -> Claim:
-    """The gate's claim called `name`; `numbers` are its value, its interval, its n and how many would be needed."""
+    """Claim of the gate's check `name`; `numbers` are value, low, high, n and the sample size needed."""
     (rule, claim), asked = CHECKS[name], outcome not in ("not asked", "not judged")
     more["judged"] = outcome != "not judged"
     if outcome == "not asked" and name in UNASKED:
@@ -144,5 +144,5 @@ UNJUDGED = "the simple baselines could not be judged from this log"
 
 
 def unjudged(why: str) -> str:
-    """That nothing is known of the simple baselines, why, and what that means."""
+    """Sentence that this log cannot judge the simple baselines, and why."""
     return f"{UNJUDGED}, so they speak neither for the new policy nor against it: {why}"

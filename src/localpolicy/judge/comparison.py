@@ -1,4 +1,4 @@
-"""Policies measured on the same positions: what is asked of the log, and all tests between them, made here, once.
+"""Comparison of policies on the same positions: the question that the log can answer, and every test, made once.
 
 The question is the gate's (`measure.metrics.question_of`). Where propensities were logged the estimated value decides,
 by the estimator and the intervals of `judge.checks.value`; else a column of ranks, or how well what is ranked first was

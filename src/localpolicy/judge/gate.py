@@ -102,7 +102,7 @@ def _apply_preconditions(checks: list[Claim], case: Case, kind: str) -> list[Cla
 
 
 def is_the_log(policy: RunLike) -> bool:
-    """Whether the word `log` is meant: it is reserved, whatever folders there are (./log names a folder)."""
+    """Whether this names the log itself by the reserved word `log` (a folder of that name is ./log)."""
     return isinstance(policy, str | Path) and str(policy) == THE_LOG
 
 

@@ -45,7 +45,7 @@ GROUNDS: dict[Ground, str] = {
 
 
 class Kind(NamedTuple):
-    """A row of the table."""
+    """What a gate asks of one kind of log: a row of `KINDS`, with the columns above."""
 
     ground: Ground
     asks: str
@@ -57,7 +57,7 @@ class Kind(NamedTuple):
 
     @property
     def weighs_answers(self) -> bool:
-        """Whether it asks for the reward per answer."""
+        """Whether checks of the reward per answer decide."""
         return bool({worth_of_answers, confounded_answers} & {*self.decides})
 
 
@@ -75,7 +75,7 @@ KINDS: dict[str, Kind] = {
         (gain_in_reward,), (true_propensities, agreement, by_value, *EVERY), BY_RANK, "deploy", "the value decides",
     ),
     "rewards": Kind(
-        "assumed", "what an answer would be worth, alone and with how many there would be",
+        "assumed", "the reward per answer, alone and with the number of answers",
         (worth_of_answers,), (by_answers, *EVERY), (hidden_cause, no_lower_value, *BY_RANK), "test online",
         SHOWN_BEFORE,
     ),
@@ -96,7 +96,7 @@ KINDS: dict[str, Kind] = {
         (gain,), (true_propensities, *RANKS, by_ranks, *EVERY), (), "deploy",
     ),
     "deterministic": Kind(
-        "none", "what an answer would be worth, had it not mattered who was shown what",
+        "none", "the reward per answer, had it not mattered who was shown what",
         (confounded_answers,), EVERY, (no_lower_value, *BY_RANK), "cannot tell", SHOWN_BEFORE,
     ),
     "nothing": Kind(

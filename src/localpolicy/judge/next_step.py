@@ -1,4 +1,4 @@
-"""What to do now: it follows the check with the outcome no, or the first two that could not tell."""
+"""Next step after a verdict: the remedy of the check that says no, or of the first two that cannot tell."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NOT_JUDGED = (
     "of your log may itself be worth a test online."
 )
 WORTH = (
-    "Keep what is deployed until the log says what each event is worth: log what came of it (a purchase, a rating), "
+    "Keep what is deployed until the log has a reward per event: log its outcome (a purchase, a rating), "
     "prepare the log with that (lpi prepare ... --rewards purchase=1,view=0.2), and train again. If ranks alone are "
     "what you want, serve the model that ranks highest."
 )
 SHOWN = (
     "Keep what is deployed until the log says what was shown: log lists with the probability of each item (docs/"
-    "serving.md), or at least the views beside the sales. Until then the model that ranks highest predicts the next "
+    "serving.md), or at least the views with the sales. Until then the model that ranks highest predicts the next "
     "basket best, and may be worth a test online."
 )
 FIRST_STAGE = "Try it on 5 % of the people: {command} (--log LOG says how many persons and days it takes)."
@@ -47,7 +47,7 @@ OPEN = {  # what to do where a check cannot tell, and more of the log would not 
     "worth and number of answers": PROPENSITIES,
     "baselines": "Test both online.",
     "direction": "Test online, on a small share of the people.",
-    "propensities": "Find out with what probabilities the items were shown (lpi audit), or log them anew.",
+    "propensities": "Find out with what probabilities the items were shown (lpi audit), or log them again.",
     "divergence": "Hold out more sequences, or raise the budget (rule max_js).",
     "divergence over floor": "Give a second mle run of another seed with --against, and ask again.",
     "reference fit": "Train the estimates of the log for longer, and ask again.",

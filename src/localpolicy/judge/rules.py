@@ -64,7 +64,7 @@ class GateRules(Settings):
         f"{', '.join(JUDGING)}"
     )  # fmt: skip
     min_effective_share: float | None = Field(
-        None, ge=0, lt=1, description="smallest effective sample a value may rest on, as a share of the decisions "
+        None, ge=0, lt=1, description="smallest effective sample a value is judged with, as a share of the decisions "
         "(default: that of `overlap`)"
     )  # fmt: skip
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")

@@ -36,7 +36,7 @@ class Gate(Result):
     metric: str = ""  # the rank metric that was looked at; `decided_by` says what decided
     notes: tuple[str, ...] = ()  # what differs between those compared, in words
     imitates: bool = False  # whether what is deployed is an estimate of the policy that wrote the log
-    question: Question = BY_RULE  # what was asked of the log
+    question: Question = BY_RULE  # which estimand decides, and why
     kind: str = "value"  # the row of `kinds.KINDS`: what such a log can know
     days: float | None = None  # that the log spans, where it has times
     policy_sha256: str | None = None  # of the candidate's weights, where it is a run

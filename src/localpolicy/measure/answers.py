@@ -110,7 +110,7 @@ def answers(choices: Choices, logp_log: np.ndarray | None, rules: OverlapRules) 
         return Answers(choices, none, NO_ESTIMATE)
     if len(choices.reward) and np.ptp(choices.reward) == 0:
         said = "all held-out answers earned the same, so none can be worth more"
-        return Answers(choices, none, f"{said} (of a last action alone nothing can come: hold out more)")
+        return Answers(choices, none, f"{said} (a last action alone has no later rewards: hold out more)")
     weight = weights(choices, logp_log)
     share, least = effective_sample(weight) / max(len(weight), 1), rules.min_effective_share
     if not share >= least:

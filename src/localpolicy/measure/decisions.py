@@ -1,4 +1,4 @@
-"""Logged decisions as an estimator reads them, what may be asked of a log of lists, and whether it covers a policy.
+"""Logged decisions as an estimator reads them, estimands of a log of lists, and whether the log covers a policy.
 
 A list's places are drawn one after the other, each from what is still open, so that place j has the ratio
 ρ_j = π(a_j|x, open) / μ(a_j|x, open). There are three questions, and each has its own weights, sample and refusal:
@@ -34,7 +34,7 @@ Estimand = Literal["decision", "first place", "one place changed", "whole list"]
 
 
 class Decisions(NamedTuple):
-    """n decisions of μ, all [n]; where whole lists are meant, list by list and place by place."""
+    """n decisions of μ, all [n]; for the value of whole lists they are in the order of lists, then of places."""
 
     weight: np.ndarray  # π(a|x) / μ(a|x); of a whole list: that of this place times those of all above
     reward: np.ndarray
@@ -54,12 +54,12 @@ class Decisions(NamedTuple):
 
     @property
     def lists(self) -> bool:
-        """Whether whole lists are meant: one contribution per list, not per decision."""
+        """Whether the estimand is the value of whole lists: one contribution per list, not per decision."""
         return self.place is not None
 
     @property
     def places(self) -> np.ndarray:
-        """PositionBias above each decision: none, where each stands by itself."""
+        """Number of list places above each decision, [n]; 0 if decisions are single."""
         return np.zeros(len(self.weight), np.int64) if self.place is None else self.place
 
     @property

@@ -227,15 +227,15 @@ class Seen(Protocol):
 
     @property
     def se(self) -> float:
-        """Clustered by sequence."""
+        """Standard error, clustered by sequence."""
 
     @property
     def n(self) -> int:
-        """How many it is the mean of."""
+        """Number of values in the mean."""
 
 
 def more_needed(found: Seen, gain: float, *, confidence: float) -> int | None:
-    """How many would tell a difference of `gain` from none, if they vary as those seen do."""
+    """Sample size to detect `gain`, if new values vary as those seen do; None if nothing varies or `gain` ≤ 0."""
     if not (found.n and found.se > 0 and gain > 0):
         return None
     sd = found.se * math.sqrt(found.n)  # clustering is in it: as many sequences as now, for each position
@@ -243,5 +243,5 @@ def more_needed(found: Seen, gain: float, *, confidence: float) -> int | None:
 
 
 def sequences_of(clusters: np.ndarray) -> int:
-    """How many sequences there are to compare on."""
+    """Number of distinct sequences among the clusters."""
     return len(np.unique(clusters))

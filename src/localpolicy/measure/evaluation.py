@@ -129,11 +129,11 @@ class Evaluation(Result):
 
     @property
     def main(self) -> str:
-        """The figure that decides."""
+        """Name of the metric that decides."""
         return deciding_figure(self)
 
     def summary(self) -> str:
-        """What it is, and its main figures."""
+        """The evaluation in one line: policy, split, deciding metric with its interval, JS."""
         main = self.row(self.main)
         assert main is not None
         around = f"{main.mean:.4f} (95 %: {main.low:.4f} to {main.high:.4f})"

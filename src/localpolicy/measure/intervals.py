@@ -77,7 +77,7 @@ def skewed(found: Contributions, *, confidence: float = CONFIDENCE) -> Bounds:
     With T = √C (mean - J) / s and a = skewness / √C, Hall's transformation makes
     g(T) = T + a T²/3 + a² T³/27 + a/6 normal up to O(1/C); inverted, T = 3/a ((1 + a (z - a/6))^(1/3) - 1).
 
-    Where rewards are rare, the few that were earned rarely lie under the large weights, and the spread seen is too
+    Where rewards are rare, the few that were earned rarely have large weights, and the spread seen is too
     small. But all weights are known: so the moments seen are shrunk towards those of all leverages l with rewards
     permuted at random, E[l²] Var(r) and E[l³] E(r - r̄)³, as by `BELIEF` decisions on top of those that earned.
 

@@ -6,7 +6,7 @@
     cascade         it depends on the items above, too: the product of the ratios down to the place
     whole lists     it may depend on anything: the product of all ratios of the list
 
-The fewer they assume, the more lists they need: to tell a gain of 5 % from lists of ten about 1 : 4 : 20 : 90.
+The fewer they assume, the more lists they need: to detect a gain of 5 % in lists of ten about 1 : 4 : 20 : 90.
 Weights by places are capped, which for rewards of at least 0 can only lower a value. They are plain: a reward model
 that made π must not be in its verdict, for under a cap it praises its own noise.
 

@@ -33,7 +33,7 @@ Kind = Literal["value", "rewards", "liking", "nothing", "metric"]
 
 
 class Question(NamedTuple):
-    """What is asked of a log, and why."""
+    """The kind of estimand that decides between policies on a log, and why."""
 
     kind: Kind
     why: str
@@ -176,7 +176,7 @@ class EvaluateConfig(Settings):
     )
     batch_size: int = Field(256, ge=1, description="sequences scored at once")
     sequences: int | None = Field(
-        None, ge=1, description="score so many sequences, evenly spaced over the split (default: all)"
+        None, ge=1, description="number of sequences to score, evenly spaced over the split (default: all)"
     )
 
     @field_validator("metrics", mode="before")

@@ -48,7 +48,7 @@ def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
 
 
 def open_data(run: Run) -> Prepared:
-    """The data a run was trained on, wherever of its places they lie by now."""
+    """Open the run's training data at its recorded or relative path; raise if the digest differs."""
     expected = run.manifest["data"]["digest"]
     problem: LocalPolicyError = RunError(
         f"{run.folder} was trained on {run.data_folders[0]}, which is not there; say where it is with --data."
@@ -63,7 +63,7 @@ def open_data(run: Run) -> Prepared:
                 f"{opened.path} is not the data that {run.folder} was trained on (digest {opened.digest[:12]}, "
                 f"expected {expected[:12]})."
             )
-        except (RunError, DataError) as error:  # something else lies there by now
+        except (RunError, DataError) as error:  # other data are in this folder now
             problem = error
     raise problem
 
@@ -84,7 +84,7 @@ def open_candidate(
     like: RunLike, name: str, data: Prepared, *, split: str, beta: float | None = None, likeliest: bool = False,
     device: str = "auto",
 ) -> Candidate:  # fmt: skip
-    """A policy as it would serve the people of `data`."""
+    """Load a run, a baseline or a file of lists as the policy that would serve the people of `data`."""
     run = as_run(like)
     if run.folder.is_file():
         recorded = read_list_policy(run.folder, data, split)
@@ -119,7 +119,7 @@ def open_all(
 
 
 def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: str = "auto") -> Candidate:
-    """The same run with its weights of the best held-out likelihood, if these were kept in addition to others."""
+    """The candidate's run with its weights of the best held-out likelihood, or itself if it keeps no others."""
     run = candidate.run
     assert run is not None
     if run.kept_by in BY_LIKELIHOOD or not has_likeliest(run):
@@ -129,12 +129,12 @@ def open_likeliest(candidate: Candidate, data: Prepared, *, split: str, device: 
 
 
 def has_likeliest(run: Run) -> bool:
-    """Whether the weights of its best held-out likelihood were kept."""
+    """Whether the run keeps its weights of the best held-out likelihood."""
     return run.kept_by in BY_LIKELIHOOD or "sha256" in run.manifest.get("likeliest", {})
 
 
 def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
-    """Raise where two were trained on other data or with other settings of evaluation, and name the difference."""
+    """Raise if candidates differ in training data or evaluation settings, and name the difference."""
     first = next((candidate for candidate in candidates if candidate.facts), candidates[0])
     for other in candidates:
         different = [name for name in first.facts if name in other.facts and first.facts[name] != other.facts[name]]
@@ -192,7 +192,7 @@ def _leaks(run: Run, data: Prepared, split: str) -> int | None:
 
 
 def is_made_of(candidate: Candidate, reference: Candidate) -> bool:
-    """Whether the candidate holds the reference's very weights, as a closed form holds those of its μ̂."""
+    """Whether the candidate contains the reference's weights, as a closed form contains those of its μ̂."""
     if candidate.run is None or reference.run is None or not candidate.run.started:
         return False
     return reference.run.manifest.get("policy_sha256") in candidate.run.manifest.get("made_of", {}).values()

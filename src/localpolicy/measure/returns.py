@@ -297,7 +297,7 @@ def _in_a_row(
 
 
 def _of_rows(visits: Visits, weight: np.ndarray, steps: int) -> np.ndarray:
-    """ρ_t ρ_{t+1} ... of so many decisions in a row, or of those that are left: [n]."""
+    """ρ_t ρ_{t+1} ... over `steps` decisions from each row on, fewer at the visit's end: [n]."""
     product = np.ones(len(weight))
     for _ in range(steps):
         product = weight * visits.next(product, end=1.0)

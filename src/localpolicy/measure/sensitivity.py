@@ -24,7 +24,7 @@ from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of,
 
 STRONGEST = 100.0  # a Γ that is not looked beyond
 HALVINGS = 30
-WITHIN = 0.9  # of what was taken: a yardstick covers so many
+WITHIN = 0.9  # share of what was taken that a yardstick covers
 BELIEFS = tuple(4.0**power for power in range(12))  # actions, the weight of the belief in an item's share of all
 HOUR, HOURS = 3_600_000, 24  # milliseconds
 

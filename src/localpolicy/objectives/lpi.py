@@ -157,8 +157,8 @@ class LPI(ClosedForm):
         super().model_post_init(context)
         if self.credit == "meetings" and self.gamma:
             raise ConfigError(
-                "objective.gamma: a first meeting is credited with all that came of it, undiscounted. Leave gamma out, "
-                "or set objective.credit=rows."
+                "objective.gamma: a first meeting is credited with all later rewards of its item, undiscounted. Leave "
+                "gamma out, or set objective.credit=rows."
             )
 
     def crediting(self, *, meetings: Callable[[], bool]) -> Self:

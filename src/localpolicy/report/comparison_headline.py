@@ -54,7 +54,7 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     strongest = comparison.strongest
     lost = None if strongest is None else comparison.test(name, strongest, comparison.main)
     if (few := comparison.too_few) is not None:
-        sentence = f"Whether {best} is better than {_base(comparison, section, ',')} cannot be said: {few}."
+        sentence = f"Whether {best} is better than {_base(comparison, section, ',')} is not known: {few}."
     elif gain is not None and gain.alike:
         sentence = f"{best} and {base} have the same {section.metric} at all {gain.n:,} {comparison.unit}s."
     elif strongest is not None and lost is not None and lost.sign < 0:
@@ -119,7 +119,7 @@ def _unknown(comparison: Comparison, section: Section, best: str) -> str:
         for policy in (section.baseline, best):
             if refusal := comparison.values[named[policy]].refusal:
                 return f"What {policy} would earn cannot be estimated from this log, so nothing is decided: {refusal}."
-    return f"Whether {best} is better than {_base(comparison, section, ',')} cannot be said: the findings say why."
+    return f"Whether {best} is better than {_base(comparison, section, ',')} is not known: the findings say why."
 
 
 def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
@@ -151,7 +151,7 @@ def _nothing_to_compare(comparison: Comparison, section: Section) -> Contents:
 def _change(section: Section, best: str, gain: Paired) -> str:
     new, old = section.decisive(best), section.decisive(section.baseline)
     if abs(new - old - gain.difference) > 1e-9:  # the gain is another pair of weights', which one figure kept
-        return f"{section.metric} {gain.difference:+.4f} with epochs chosen alike"
+        return f"{section.metric} {gain.difference:+.4f} with epochs chosen by one metric"
     digits = decimals([new])
     share = f" ({(new - old) / old:+.0%})" if old > 0 and known(old) else ""
     return f"{section.metric} {fixed(old, digits)} → {fixed(new, digits)}{share}"
@@ -178,7 +178,7 @@ def _next_step(comparison: Comparison, section: Section, best: str, command: str
         "It tests this one pair, so its interval is narrower than one that is corrected for several.": several,
         "Train a second mle seed first, and give it with --against: without it the noise is unknown.":
             section.floor is None,
-        f"Its weights rest on less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β.":
+        f"Its weights come from less than {LEAST_EFFECTIVE:.0%} of the log: try a larger β.":
             weights.get("effective_share", 1.0) < LEAST_EFFECTIVE,
     })  # fmt: skip
 

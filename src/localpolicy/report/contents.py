@@ -122,7 +122,7 @@ class Section:
         return None if figure is None else figure.mean
 
     def true_share(self, policy: str) -> float | None:
-        """What it truly earns beyond the logging policy, as a share of what that earns."""
+        """True relative gain of a policy over the logging policy; None if the truth is not known."""
         gain, level = self.mean(policy, "true gain"), self.logging_value
         return None if gain is None or level is None or not level.mean else gain / level.mean
 

@@ -96,8 +96,8 @@ def _caption(section: Section, points: Sequence[Datum]) -> str:
     left = left[:SAID] + ([f"{len(left) - SAID} more"] if len(left) > SAID else [])
     return sentences({
         f"Divergence is taken from {section.reference}.": section.reference,
-        "Left of the noise floor JS cannot tell a policy from another seed of the reference; its ranking may still "
-        "differ.": section.floor,
+        "Left of the noise floor JS cannot distinguish a policy from another seed of the reference; its ranking may "
+        "still differ.": section.floor,
         "A line joins the policies of one objective in order of β.": any(point["dial"] for point in points),
         "Bars are 95 % intervals; where none is seen, it is smaller than the point or the figure is exact.": True,
         "Names that find no room are left out: point at a mark, or look it up in the table.": len(points) > 12,

@@ -171,7 +171,7 @@ def trust_in_critic(improvement: Mapping[str, Any]) -> KeyNumber:
         label += ", which predicts returns worse than plain means do"
         text += (
             f" Its squared error on such data is {error['critic'] / error['plain']:.2f} times that of item and user "
-            "means: it may still tell which item is better for whom."
+            "means: it may still rank the items of one person rightly."
         )
     return KeyNumber(f"{float(improvement['slope']):.2f}", label, text)
 

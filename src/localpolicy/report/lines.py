@@ -94,7 +94,7 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
         kind = "share" if title in shares else f"stage-{len(drawings)}" if title in stages else len(drawings)
         caption, tip = f"{_measured_on(values)} The point marks the weights that were kept.", "on validation"
         if share := title in shares:
-            caption, tip = "100 %: every logged position counts alike; 5 %: one in twenty decides.", "effective share"
+            caption, tip = "100 %: every logged position counts equally; 5 %: one in twenty decides.", "effective share"
         scale = alt.Scale(domain=[0, 1]) if share else alt.Scale(zero=False)
         look: dict[str, Any] = {"by": "epoch", "scale": scale, "share": share, "tip": tip, "caption": caption}
         drawings.append(_lines(series, f"{identity}-{kind}", title, values, **look))
@@ -112,9 +112,9 @@ def _measured_on(values: Sequence[Datum]) -> str:
 
 
 def _validations(policy: str, trained: StageCurve, *figure: str) -> list[Datum]:
-    """The figure that lies under these keys at each, and whether its weights were kept.
+    """Chart data of a metric (nested keys `figure`) by validation, with a flag for the weights that were kept.
 
-    Those are of the best validation of the selected epoch, and of the first of equals, as in training.
+    Kept weights are those of the selected epoch's best validation, of equals the first, as in training.
     """
     found: list[Datum] = []
     rivals = [line for line in trained.curve if line["epoch"] == trained.selected_epoch]
@@ -129,7 +129,7 @@ def _validations(policy: str, trained: StageCurve, *figure: str) -> list[Datum]:
 
 
 def _under(line: Mapping[str, Any], *keys: str, default: float = math.nan) -> float:
-    """The finite number that lies under these keys."""
+    """Number at these nested keys of a log line; `default` if it is missing or not finite."""
     value: Any = line
     for key in keys:
         value = (value or {}).get(key)

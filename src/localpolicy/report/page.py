@@ -214,11 +214,11 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
         f"than {section.baseline or 'the reference'}; paired t-test by sequence{made.get(ranks, '')} (Holm).": ranks,
         f"Not tested: {', '.join(untested)}.": untested and gained,
         f"Marks of {', '.join(section.likeliest)}{', but for the value,' if value in gained else ''} are of the "
-        "weights of the best held-out likelihood, not of the figures beside them: their epochs were chosen by another "
+        "weights of the best held-out likelihood, not of the figures next to them: their epochs were chosen by another "
         "figure, which raises that figure.": section.likeliest,
         "≈: the distance from the reference is within seed noise.": "JS" in shown and section.floor,
         "≈!: within seed noise by JS, but its ranking differs significantly. JS compares whole distributions; it "
-        "hardly sees the order of the first few items. Read it beside the metrics and the likelihood.":
+        "hardly sees the order of the first few items. Read it together with the metrics and the likelihood.":
             section.unseen_by_js,
         f"JS and KL are taken from {section.reference}.": "JS" in shown and section.reference,
     })  # fmt: skip

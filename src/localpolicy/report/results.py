@@ -77,7 +77,7 @@ def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
 
 
 def _beginnings(manifest: dict[str, Any]) -> list[tuple[str, str]]:
-    """What came from an older run: the weights to start from, or the logging policy."""
+    """Rows on older runs that this one starts from: initial weights, logging policy."""
     rows = []
     if start := manifest.get("warm_start"):
         rows.append((f"started from {start['run']}: items known, new", f"{start['known_items']}, {start['new_items']}"))
@@ -171,7 +171,7 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         add(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
     if quality.lists:
         looked = ", ".join(f"{place:.2g}" for place in quality.examined or ())
-        meaning = f"attention by place: {looked}" if looked else "place and worth cannot be told apart"
+        meaning = f"attention by place: {looked}" if looked else "place and item reward cannot be separated"
         rows.append(("lists", f"{quality.lists:,}", "", meaning))
     if quality.filtered is None:
         rows.append(("filters", "-", "", "the log of lists names none: weights assume that all items could be shown"))

@@ -89,7 +89,7 @@ def policy_table(evaluation: Evaluation) -> Table:
         "logp: mean log-probability of what was logged, among what could be shown there.": True,
         "popularity@K: mean count of a shown item over that of a logged one.": True,
         "iAR@1 comes from imputed ratings. It prefers policies that show the same few items to everyone: read it "
-        "beside coverage and entropy.": evaluation.imputation is not None,
+        "with coverage and entropy.": evaluation.imputation is not None,
     })  # fmt: skip
     return Table("What it would show", ["figure", "value"], rows, note)
 

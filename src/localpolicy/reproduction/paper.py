@@ -41,7 +41,7 @@ class PaperResult(Result):
     missing: tuple[str, ...] = ()  # what the time limit left over
 
     def summary(self) -> str:
-        """What it is, and where it lies."""
+        """One line: the table or figure, its data sets, and the folder it was written to."""
         return f"{self.name} of {', '.join(self.content)}, in {self.files[0].parent}"
 
     def to_dict(self) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class PaperResult(Result):
         """Raise where the time limit left something over."""
         if self.missing:
             more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
-            raise Stopped(f"still to be trained: {self.missing[0]}{more}. The same command goes on.")
+            raise Stopped(f"still to be trained: {self.missing[0]}{more}. The same command continues.")
 
 
 def paper(what: str, *, out: Path | str, **settings: Any) -> PaperResult:

@@ -46,7 +46,7 @@ class PaperConfig(Settings):
     processes: Processes = None
     device: str = Field("auto", description="cpu, cuda or auto")
     minutes: float | None = Field(
-        None, gt=0, description="stop after this many minutes (exit code 130); the same command goes on"
+        None, gt=0, description="stop after this many minutes (exit code 130); the same command continues"
     )
     keep: Literal["runs", "figures"] = Field(
         "runs", description="keep all weights, or only what resuming and tests need"

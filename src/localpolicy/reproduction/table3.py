@@ -96,7 +96,7 @@ def _note(table: PaperTable) -> str:
     if table.ours:
         parts.append(
             "Rows marked 'ours' are not the paper's: our defaults on a network of the same size. Stars and "
-            "the mark of the largest leave them out. Their JS is taken from the paper's untied μ̂ too: read it beside "
+            "the mark of the largest leave them out. Their JS is taken from the paper's untied μ̂ too: read it with "
             "that of μ̂ with tied heads."
         )
         parts += [_believed(row, slopes) for row in table.ours if (slopes := slopes_of(row))]
@@ -115,10 +115,10 @@ def slopes_of(row: Pooled) -> list[float]:
 
 
 def _believed(row: Pooled, slopes: Sequence[float]) -> str:
-    """How far the critics of the closed form were believed."""
+    """Sentence on the closed form's critics: the factor of their advantages by seed, or seeds that trust none."""
     if silent := sum(slope == 0 for slope in slopes):
         return (
-            f"{label_of(row)}: in {silent} of {len(slopes)} seeds its critic tells nothing of held-out actions, and "
+            f"{label_of(row)}: in {silent} of {len(slopes)} seeds its critic does not predict held-out actions, and "
             "the policy stays at its μ̂."
         )
     return f"{label_of(row)}: its advantages are multiplied by {', '.join(f'{slope:.2f}' for slope in slopes)}."
@@ -178,7 +178,7 @@ def choices(table: PaperTable) -> Table:
 
 
 def state_of(table: PaperTable, fast: str = "") -> list[str]:
-    """What it is made from, and what of it is missing."""
+    """Notes on a table: fast version, data, arms still to be trained, policies that failed."""
     return [
         *([f"FAST VERSION{f': {fast}' if fast else '.'}"] if table.recipe.fast else []),
         table.data.about,

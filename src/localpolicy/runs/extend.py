@@ -57,5 +57,5 @@ def extend(run: Run | Path | str, items: Any, *, out: Path | str, force: bool = 
         made.finish({**kept, "data": data, "extended": older})
     if extension.known_already:
         LOG.info("%s of the table's items are known already, and keep their rows", f"{extension.known_already:,}")
-    LOG.info("%s new items beside %s", f"{extension.n_new:,}", f"{policy.n_items:,}")
+    LOG.info("%s new items added to %s", f"{extension.n_new:,}", f"{policy.n_items:,}")
     return Run(out)

@@ -47,7 +47,7 @@ FILES = (
     "config.yaml", "policy.json", "policy.safetensors", LIKELIEST, "last.safetensors", "items.parquet", "metrics.jsonl",
 )  # fmt: skip
 FOLDERS = ("evaluation", "tensorboard", "checkpoint", "stages")
-SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can go on
+SAVED = ("manifest.json", "checkpoint/step-*")  # a run, or a stage of one, that is done or can be resumed
 
 
 class ManifestSchema(BaseModel):
@@ -91,7 +91,7 @@ class RunFolder:
         """Content of manifest.json: data digest, versions, seed, timing, selection."""
         if not self.finished:
             what = (
-                "has not finished training; go on with --resume"
+                "has not finished training; continue with --resume"
                 if self.started
                 else "is not a run; 'lpi train' makes one"
             )

@@ -30,7 +30,7 @@ Outcome = TypeVar("Outcome")
 MOST = 8  # processes that are started unasked
 LOOK_EVERY = 0.5  # seconds between looks at whether a signal came
 LONGEST_END = 30.0  # seconds that a process has for its last step and for saving
-GO_ON = "What was done is saved: the same command goes on."
+GO_ON = "What was done is saved: the same command continues."
 
 
 def cores() -> int:

@@ -3,7 +3,7 @@
 OUT/runs/<arm>/      the run with its weights
 OUT/figures/<arm>/   what was measured of it (see `measured`)
 
-What lies under `figures` suffices to continue and to test for significance: weights need not be kept, nor carried from
+The files in `figures` suffice to continue and to test for significance: weights need not be kept, nor carried from
 one machine to the next. Nothing is measured or trained twice.
 """
 

@@ -196,8 +196,8 @@ def go(
     does the same step by step. The same call continues where it stopped. `settings` are assignments such as
     `"train.epochs=4"`. With `exclude_seen` items that a sequence held before are never ranked. The `minutes` are for
     all of it, on a machine that does nothing else; what does not fit is left out and reported. With
-    `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are settings of `prepare` beside
-    these, such as `duplicates="exact"` or `session_gap="30m"`.
+    `skip_bad_rows` rows that cannot be read are left out, and counted. `preparing` are other settings of `prepare`,
+    such as `duplicates="exact"` or `session_gap="30m"`.
     """
     preparing = _preparing(preparing)
     dates = PrepareConfig.parse(

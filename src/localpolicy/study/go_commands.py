@@ -44,7 +44,7 @@ class Asked:
         return {name: self.out / "baselines" / name.replace(" ", "-").lower() for name in BASELINES}
 
     def noting(self, note: str) -> Asked:
-        """The same, with one note more of how the log is read."""
+        """A copy with one more note on how the log is read; the note is also printed."""
         tell(note)
         return replace(self, guessed=replace(self.guessed, unsure=(*self.guessed.unsure, note)))
 

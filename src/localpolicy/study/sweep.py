@@ -49,7 +49,7 @@ class Sweep(Result):
     seeds: int
     data: str  # digest
     search: str = "grid"
-    out: Path = Path()  # where everything lies
+    out: Path = Path()  # folder of all results
 
     @property
     def noise(self) -> Estimate | None:
@@ -274,7 +274,7 @@ def _refuse_budget(max_js: float, floor: dict[str, Estimate] | None, references:
 
 
 def optuna_search(axes: Sequence[Axis], trials: int, trial: Callable[[Point], float]) -> None:
-    """`trial` so many points, one after another (TPE). The same results give the same proposals: it can continue."""
+    """Call `trial` on `trials` points that TPE proposes one after another; the same results give the same proposals."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)

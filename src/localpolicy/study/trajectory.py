@@ -36,7 +36,7 @@ Figures = Mapping[str, Interval]  # of one round over seeds, by name; JS and KL 
 
 
 class Symptom(NamedTuple):
-    """One thing that went wrong."""
+    """A sign of collapse: its kind, its first round and a sentence on it."""
 
     kind: str
     since: int  # round
@@ -64,12 +64,12 @@ class Trajectory:
 
     @property
     def earned(self) -> str:
-        """J at the start and at the end."""
+        """J of the first and the last round, as text."""
         return f"J {self.rounds[0]['true J'].mean:.4f} → {self.last['true J'].mean:.4f}"
 
     @property
     def change(self) -> str:
-        """Of J, from the start to the end."""
+        """Relative change of J from the first to the last round, as text (+12 %)."""
         return change(self.rounds[0]["true J"].mean, self.last["true J"].mean)
 
     @cached_property
@@ -113,7 +113,7 @@ class Trajectory:
         return [Symptom("fell", best + 1, said + end)]
 
     def summary(self) -> str:
-        """It in one sentence, and what went wrong."""
+        """One line: J at the start and the end, JS from μ, and a sentence per symptom."""
         js = self.last["JS"].mean
         wrong = " ".join(f"{sign.said[0].upper()}{sign.said[1:]}." for sign in self.symptoms)
         return f"{self.name}: {self.earned} ({self.change}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"

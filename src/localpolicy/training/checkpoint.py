@@ -130,12 +130,12 @@ class Checkpoints:
         weights = names[-1].with_suffix(".safetensors")
         if digest_on_disk(weights) != about["digest"]:
             raise RunError(
-                f"{weights} is truncated or altered. Go on from the checkpoint before it with --resume-older, "
+                f"{weights} is truncated or altered. Continue from the checkpoint before it with --resume-older, "
                 "or start again with --force."
             )
         for name, value in facts.items():
             if about.get(name) != value:
-                raise RunError(f"{names[-1]} was made with another {name}; it cannot go on with this one.")
+                raise RunError(f"{names[-1]} was made with another {name}; it cannot continue with this one.")
         tensors = load_weights(weights, split=_split(network), shard=network.shard)
         prefix = "network."
         state = {name[len(prefix) :]: value for name, value in tensors.items() if name.startswith(prefix)}

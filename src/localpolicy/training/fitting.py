@@ -171,7 +171,7 @@ class Fitting:
         begun = self.run.config.objective.name if self.resume and self.run.started else self.config.objective.name
         if begun != self.config.objective.name:
             raise RunError(
-                f"{self.run.folder} was begun with the objective {begun}; it cannot go on with "
+                f"{self.run.folder} was begun with the objective {begun}; it cannot continue with "
                 f"{self.config.objective.name}. Name its own settings again, or choose another folder."
             )
 
@@ -183,4 +183,4 @@ class Fitting:
         }
         for name, (there, here) in facts.items():
             if there != here:
-                raise RunError(f"{run.folder} was made with another {name}; it cannot go on with this one.")
+                raise RunError(f"{run.folder} was made with another {name}; it cannot continue with this one.")

@@ -85,7 +85,7 @@ def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
     if objective.reads().meetings and data.kind == "interactions" and not holds_meetings(data, config.data):
         raise ConfigError(
             "objective.credit: the first meetings of the validation split all earned the same, so they say nothing of "
-            "a critic (nothing can come of a meeting where the last action alone is held out or read). Use rows."
+            "a critic (a meeting has no later rewards where the last action alone is held out or read). Use rows."
         )
     return objective.crediting(meetings=lambda: by_meetings(data) and holds_meetings(data, config.data))
 
@@ -204,8 +204,8 @@ def item_inputs(data: Prepared, config: Config) -> ItemInputs | None:
     encoded = ItemFeatures.fit(items, config.model.features, data.known_items).encode(items)
     if not encoded.n_features:  # vectors that all items of the training split share
         raise ConfigError(
-            f"model.features: {', '.join(config.model.features)} tells nothing: all items of the training split have "
-            "the same. Leave it out."
+            f"model.features: {', '.join(config.model.features)} carries no information: all items of the training "
+            "split have the same. Leave it out."
         )
     counts = np.bincount(data["train"].arrays["item"], minlength=data.n_items)
     return ItemInputs(encoded, data.known_items, NewItems.of(encoded, counts, bound=config.model.new_items))

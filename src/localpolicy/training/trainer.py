@@ -184,7 +184,7 @@ class Trainer:
             if stop or (validates and self.keeping.due) or done.due(config.checkpoint_every):
                 self.keeping.save(done._replace(log=log.over(ranks).state()))
             if stop:
-                raise Stopped(f"stopped after step {done.step}, as asked. Go on with --resume: {self.run.folder}")
+                raise Stopped(f"stopped after step {done.step}, as asked. Continue with --resume: {self.run.folder}")
             if validates and (late or self._out_of_patience(done)):
                 return done
         refuse_broken_sums(log, checked, done.step)

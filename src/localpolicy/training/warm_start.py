@@ -150,4 +150,4 @@ def _refuse_other_shape(network: Network, older: dict[str, Any], folder: Path) -
     different = [name for name in here if here[name] != there.get(name)]
     if different:
         said = ", ".join(f"{name} is {there.get(name)} there and {here[name]} here" for name in different)
-        raise RunError(f"--warm-start: {folder} has another network: {said}. Set these alike, or start without it.")
+        raise RunError(f"--warm-start: {folder} has another network: {said}. Set these equally, or start without it.")

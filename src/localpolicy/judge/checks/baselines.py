@@ -122,7 +122,10 @@ def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: Gate
 
 
 def by_ranks(case: Case) -> list[Claim]:
-    """By the figure of ranks that decides. Ranks of actions say what was done again, not what to show."""
+    """Baselines check by the deciding rank metric; for logged actions it names no baseline to deploy instead.
+
+    Ranks of actions say what people did again, not what to show them.
+    """
     found = baselines_check(case.evaluation, case.baselines, case.metric, case.rules)
     actions = case.question.kind == "metric" and question_of(case.data, case.split).kind == "rewards"
     return [replace(found, instead=None) if actions else found]

@@ -21,7 +21,7 @@ ALIKE = "the two rank everything alike"
 
 
 def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
-    """How many positions such sequences would need for a verdict, and that in words; None where there are enough."""
+    """Number of positions needed for `min_sequences` sequences, and a sentence on it; None if there are enough."""
     sequences = sequences_of(clusters)
     if sequences >= rules.min_sequences:
         return None
@@ -30,7 +30,7 @@ def too_few(clusters: np.ndarray, rules: GateRules) -> tuple[int, str] | None:
 
 
 def would_tell(found: Paired, gain: float, rules: GateRules, *, unit: str = "positions") -> tuple[int | None, str]:
-    """How many would tell a difference of `gain` from none, and that in words; None if these should have sufficed."""
+    """Sample size to detect `gain`, and a sentence on it; None and "" if the present sample was large enough."""
     needed = more_needed(found, gain, confidence=rules.confidence)
     if needed is None or needed <= found.n:
         return None, ""
@@ -66,15 +66,15 @@ def gain_claim(
     return check(name, outcome, reason + told, *test.numbers, needed, plain=plain, unit=unit, least=least)
 
 
-def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, said: str | None = None) -> Claim:
-    """The lower end of the paired gain's interval is above `min_gain`; `said` is what must be known of the two."""
+def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules, *, note: str | None = None) -> Claim:
+    """Claim that the lower end of the paired gain's interval is above `min_gain`; `note` is a caveat on the pair."""
     mine, old, clusters = new.values(name)[0], *deployed.values(name)
     if not len(mine):
         return check("gain", "cannot tell", unmeasured(name), n=0, plain=f"no row can be judged by {name}")
     test, sequences = paired(mine, old, clusters, confidence=rules.confidence), sequences_of(clusters)
-    over, note = f"over {test.n:,} positions of {sequences:,} sequences", f". Note: {said}" if said else ""
+    over, caveat = f"over {test.n:,} positions of {sequences:,} sequences", f". Note: {note}" if note else ""
     if np.array_equal(new.scores.rank, deployed.scores.rank) and rules.min_gain >= 0:
-        reason = f"{name} {old.mean():.4f} of both, {over}. The two rank everything alike: nothing would change{note}"
+        reason = f"{name} {old.mean():.4f} of both, {over}. The two rank everything alike: nothing would change{caveat}"
         return check("gain", "no", reason, 0.0, n=test.n, plain=ALIKE)
     reason = (
         f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
@@ -114,7 +114,7 @@ def gain_words(name: str) -> dict[str, str]:
 
 
 def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
-    """In addition to the value at the top: rated items are not significantly ordered worse than before."""
+    """Claim that the order of rated items does not agree significantly less with their ratings than before."""
     mine, old, clusters = new.values(AGREEMENT)[0], *deployed.values(AGREEMENT)
     if not len(mine):
         return check("agreement", "not asked", unmeasured(AGREEMENT), n=0)
@@ -131,16 +131,16 @@ def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> 
 
 
 def gain(case: Case) -> list[Claim]:
-    """The gain in ranks, between weights that one figure kept."""
+    """Claims on the gain in the deciding rank metric, between weights that the same metric selected."""
     if case.deployed is None:
         return []
     pair = case.pair
-    found = gain_check(pair.new, pair.old, case.metric, case.rules, said=pair.note or pair.refusal)
+    found = gain_check(pair.new, pair.old, case.metric, case.rules, note=pair.note or pair.refusal)
     return [found if pair.refusal is None else replace(found, holds=None, plain=CHOSEN_OTHERWISE, needed=None)]
 
 
 def agreement(case: Case) -> list[Claim]:
-    """No loss in the order of what people rated; asked of ratings alone."""
+    """Claims that rated items are ordered no worse than before; none if the log has no ratings."""
     if case.deployed is None or case.metric != LIKED:
         return []
     return [agreement_check(case.evaluation, case.deployed, case.rules)]

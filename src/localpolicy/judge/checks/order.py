@@ -17,14 +17,14 @@ MOST_TIED = 0.5  # of the steps within sequences
 
 
 def order_check(data: Prepared) -> Claim | None:
-    """In rows that no time orders, but something else, what models learn is how the file was written."""
+    """Claim "cannot tell" if the log is sorted by something other than time, or mostly has tied times; else None."""
     column, tied = sorted_by(data), tied_share(data)
     if column is not None:
         why = f"the log has no times and its rows are sorted by {column}"
         remedy = "Prepare the log with its times (--columns timestamp=NAME)"
     elif tied > MOST_TIED and question_of(data).kind == "rewards":  # of other logs the order within a tie is random
         why = (
-            f"{tied:.0%} of the rows that follow another carry its very time, as where times are days: of these, "
+            f"{tied:.0%} of the rows that follow another have the same time, as where times are days: of these, "
             "purchases and the like are put last"
         )
         remedy = "Prepare the log with finer times"

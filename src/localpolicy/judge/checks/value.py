@@ -131,14 +131,14 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
         return ". Its first place cannot be estimated either"
     gap = mine - base
     low, high = skewed(gap, confidence=rules.confidence)
-    return f". Beside it, its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
+    return f". Its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
 
 
 def gain_in_value(case: Case) -> list[Claim]:
-    """Claim that it earns significantly more."""
+    """Claim that the new policy earns significantly more."""
     return [value_check(case.evaluation, case.deployed, case.rules)]
 
 
 def no_lower_value(case: Case) -> list[Claim]:
-    """It does not earn significantly less, where something else decides."""
+    """Claim that the new policy earns not significantly less; for kinds of log where another check decides."""
     return [] if case.deployed is None else [value_check(case.evaluation, case.deployed, case.rules, decides=False)]
