@@ -148,7 +148,7 @@ class TrainingError(LocalPolicyError):
 
 
 class Stopped(LocalPolicyError):
-    """The user asked to stop; finished work is saved."""
+    """Training was stopped at the user's request or by a time limit; finished work is saved."""
 
 
 def deprecated(old: str, *, instead: str, until: str) -> None:

@@ -82,7 +82,7 @@ class AnyHead(Protocol):
         ...
 
     def detach(self) -> AnyHead:
-        """The head as constants."""
+        """Copy of the head without gradients."""
         ...
 
     def to(self, dtype: torch.dtype) -> AnyHead:
@@ -105,7 +105,7 @@ class Head(NamedTuple):
     bias: Tensor | None = None  # [V]
 
     def detach(self) -> Head:
-        """The head as constants."""
+        """Copy of the head without gradients."""
         return Head(self.weight.detach(), None if self.bias is None else self.bias.detach())
 
     def logits(self, hidden: Tensor) -> LinearLogits:
@@ -151,7 +151,7 @@ class LinearLogits(NamedTuple):
         return scores + take(self.head.bias[:, None], items).squeeze(1)
 
     def detach(self) -> LinearLogits:
-        """The logits as constants."""
+        """Copy of the logits without gradients."""
         return LinearLogits(self.hidden.detach(), self.head.detach())
 
 

@@ -28,7 +28,7 @@ class Result:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Every number as a field, fit for JSON."""
+        """JSON content of the result, with every number in a field."""
         raise NotImplementedError
 
     def to_arrow(self) -> pa.Table:
@@ -36,7 +36,7 @@ class Result:
         raise NotImplementedError
 
     def to_frame(self) -> Any:
-        """The numbers as a pandas DataFrame, or as a Polars one if pandas is not installed."""
+        """Numbers of the result as a pandas DataFrame, or as a Polars one if pandas is not installed."""
         from localpolicy.runtime.frames import to_frame
 
         return to_frame(self.to_arrow())

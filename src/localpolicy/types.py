@@ -141,7 +141,7 @@ class Batch:
         return None if self.following is None else self.following.discounted(gamma)[self.sequences]
 
     def read_alone(self) -> tuple[Batch, Tensor | None]:
-        """The tokens whose context is read, and which of them each token shares its context with: [M].
+        """A smaller batch of the tokens whose context is read, and which of them each token shares it with [M].
 
         The places of a sequence's last list share the context of its first, so nobody reads those of the others. A
         batch of a fixed size keeps all its tokens.
@@ -157,7 +157,7 @@ class Batch:
         return read, (torch.cumsum(kept, 0) - 1)[self.context]
 
     def next_token(self) -> tuple[Tensor, Tensor]:
-        """For each position [N]: token of the next step, and whether there is one in the same history."""
+        """Index of the next token in the same history for each position [N], and whether there is one."""
         import torch
 
         after = self.scored + 1
@@ -222,7 +222,7 @@ class Readout:
     step: int = 0  # optimiser steps taken so far
 
     def need(self, name: str) -> Tensor:
-        """The field `name`, which the objective declared that it reads."""
+        """Return the field `name`, which the objective declared that it reads; raise an error if it is missing."""
         value = getattr(self, name)
         assert value is not None, f"the readout has no '{name}': the objective did not declare it"
         return value  # type: ignore[no-any-return]
@@ -243,6 +243,6 @@ class Terms:
         return Terms(losses, self.weight.where(counted, 0.0), clipped)
 
     def detached(self) -> Terms:
-        """The terms as constants."""
+        """Copy of the terms without gradients."""
         clipped = None if self.clipped is None else self.clipped.detach()
         return Terms({name: loss.detach() for name, loss in self.losses.items()}, self.weight.detach(), clipped)

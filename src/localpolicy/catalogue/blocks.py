@@ -20,7 +20,7 @@ class Divisible(Protocol):
 
 
 def part_of(rows: Logits, start: int, stop: int) -> Logits:
-    """Logits of positions start:stop, not formed yet if the given ones are not."""
+    """Logits of positions start:stop, formed lazily if the given ones are lazy."""
     if isinstance(rows, LinearLogits):
         return LinearLogits(rows.hidden[start:stop], rows.head)
     if isinstance(rows, DenseLogits):

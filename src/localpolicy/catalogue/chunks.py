@@ -121,7 +121,7 @@ class Pulled:
             self.bias.addmv_(weights, bias[start:stop])
 
     def total(self) -> Tensor:
-        """The sum so far: [N]."""
+        """Accumulated sum over the chunks so far: [N]."""
         pulled: Tensor = torch.linalg.vecdot(self.values.hidden, self.weight)
         return pulled + self.bias
 

@@ -263,7 +263,7 @@ def lists(rows: Logits, k: int) -> TypeGuard[LinearLogits]:
 
 
 def _top_masked(rows: MaskedLogits, k: int) -> tuple[Tensor, Tensor]:
-    """The k best allowed items: they are among the k + f best, if f items are forbidden."""
+    """Top k allowed items, found among the top k + f if f items are forbidden."""
     wide = min(k + rows.most_forbidden, rows.shape[1])
     if not lists(rows.rows, wide):
         return chunked.top(rows, k)

@@ -54,5 +54,5 @@ class MaskedLogits:
 
 
 def changeable(chunk: Tensor, out: Tensor | None) -> Tensor:
-    """The chunk if it is `out`, else a copy: logits that are already formed return a view of themselves."""
+    """A chunk of logits that may be written to: `out` itself, else a copy."""
     return chunk if chunk is out else chunk.clone()

@@ -109,7 +109,7 @@ class OpenItems:
 
 
 def _expanded(rows: Tensor, begins: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Each row repeated `counts` times, and the numbers that count up from its `begins`."""
+    """Row numbers repeated `counts` times each, and consecutive numbers from each row's `begins` on."""
     number = torch.repeat_interleave(torch.arange(len(rows), device=rows.device), counts)
     step = torch.arange(len(number), device=rows.device) - (counts.cumsum(0) - counts)[number]
     return rows[number], begins[number] + step

@@ -48,7 +48,7 @@ class ShardedHead(NamedTuple):
         return Head(self.weight, self.bias)
 
     def detach(self) -> ShardedHead:
-        """The head as constants."""
+        """Copy of the head without gradients."""
         return ShardedHead(*self.here.detach(), self.shard)
 
     def to(self, dtype: torch.dtype) -> ShardedHead:

@@ -44,7 +44,7 @@ GROUPS: dict[str | None, dict[str, Verb]] = {
 
 
 class Verbs(TyperGroup):
-    """Names the nearest verb where one is misspelt, and gives a verb that is asked for its options from settings."""
+    """Command group that suggests the nearest verb for a misspelt one and adds options from settings."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
@@ -99,7 +99,7 @@ def _options(
 
 
 def _check_folder() -> None:
-    """Before torch is read: its libraries end the process where the current folder was removed."""
+    """Exit with a message if the current folder was removed, before torch's libraries crash on it."""
     try:
         os.getcwd()
     except FileNotFoundError:

@@ -88,7 +88,7 @@ def settings_fields(verb: Verb) -> Iterator[tuple[str, FieldInfo, Fields]]:
 
 
 def complete(verb: Verb) -> Verb:
-    """The verb as a function that names all its options; those from settings reach it only if they are given."""
+    """Function with all options of the verb in its signature; those from settings reach the verb only if given."""
     own = inspect.signature(verb).parameters
     hints = {name: _explained(hint) for name, hint in get_type_hints(verb, include_extras=True).items()}
     parameters = [one.replace(annotation=hints[one.name], kind=one.KEYWORD_ONLY) for one in own.values()]

@@ -94,7 +94,7 @@ def train(
 
 
 def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, force: bool) -> None:
-    """A simple baseline is fitted, not trained. It is saved like a run; `gate` and `recommend` take it like one."""
+    """Fit a simple baseline and save it like a run; `gate` and `recommend` accept it as one."""
     from localpolicy.errors import ConfigError
     from localpolicy.runs.baselines import fit_baseline
 
@@ -106,7 +106,7 @@ def _fit_baseline(name: str, data: Path, out: Path | None, *, resume: bool, forc
 
 
 def _under_torchrun(processes: int) -> int:
-    """Run the same command in several processes; torchrun stops all of them when one dies."""
+    """Run the same command in several processes by torchrun, which stops all when one dies; return the exit code."""
     words = [word for word in sys.argv[1:] if not word.startswith("--processes=")]
     if "--processes" in words:
         position = words.index("--processes")

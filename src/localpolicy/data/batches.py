@@ -69,7 +69,7 @@ class Windows:
         return len(self.offsets) - 1 if self.chosen is None else len(self.chosen)
 
     def part(self, number: int, parts: int) -> Windows:
-        """Every `parts`-th sequence, from the `number`-th on, so that one part can judge a choice made on another."""
+        """Every `parts`-th sequence, from the `number`-th on, so that choice and evaluation use different parts."""
         return self._among(self.sequence % parts == number)
 
     def only(self, sequences: np.ndarray) -> Windows:
@@ -237,7 +237,7 @@ def _following(split: Split, context: int | None) -> Following:
 
 
 def batch_of_histories(items: list[list[int]], events: list[list[int]] | None = None, *, length: int) -> Batch:
-    """One position per history: the context that follows all of its items (item indices, most recent last)."""
+    """Batch with one position per history, after all of its items (item indices, most recent last)."""
     seen = torch.tensor([len(history) for history in items], dtype=torch.long)
 
     def flat(values: list[list[int]]) -> Tensor:

@@ -13,7 +13,7 @@ from localpolicy.errors import ConfigError, DataError
 
 
 class Step(TypedDict):
-    """One filter: the number of things it counts, and of events, before and after."""
+    """Counts of one filter step: the things it filters and the events, before and after."""
 
     filter: str
     of: str
@@ -137,7 +137,7 @@ class _Filters:
 
 
 def trail_text(steps: Sequence[Step]) -> str:
-    """The filters' counts in one line."""
+    """Text of the filters' counts in one line."""
     return "; ".join(
         f"{step['filter']} kept {step['after']:,} of {step['before']:,} {step['of']} "
         f"({step['events_after']:,} of {step['events_before']:,} events)"

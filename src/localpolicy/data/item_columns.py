@@ -48,7 +48,7 @@ TYPES = {
 def understood(
     name: str, column: pa.ChunkedArray, explicit: str | None, label: str, *, few: bool = False
 ) -> tuple[str, pa.Array, str]:
-    """Kind of the column, its values as that kind has them, and the reason if it is left out.
+    """Kind of an item column, its values converted to that kind, and the reason if it is left out.
 
     With `few`, as for a day's few items, a constant column or one without values is kept.
     """

@@ -265,7 +265,7 @@ def refuse_other_lengths(before: pa.Table, newer: pa.Table, label: str) -> None:
 
 
 def renewed(before: ItemTable, newer: ItemTable) -> ItemTable:
-    """The older table updated by the newer one: items of the older one alone keep their values. Logs the changes."""
+    """Update the older item table by the newer one; items only in the older one keep their values."""
     if lost := [name for name in before.kinds if name not in newer.kinds]:
         raise DataError(
             f"{newer.label} lacks the column {lost[0]!r} of the earlier item table. Add it, or prepare again."

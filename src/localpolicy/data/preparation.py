@@ -38,7 +38,7 @@ log = logging.getLogger("localpolicy.data.prepare")  # the steps of `prepare`, u
 
 
 class Preparation:
-    """One preparation: the steps share an engine, a config and perhaps earlier data sets."""
+    """Run of `prepare`: its steps share an engine, a config and perhaps earlier data sets."""
 
     def __init__(
         self,

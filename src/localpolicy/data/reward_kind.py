@@ -41,7 +41,7 @@ SALES = (  # parts of an event's name
 
 
 class RewardKind(NamedTuple):
-    """Kind of a log's rewards, how it is known, and the events that carry them."""
+    """Kind of a log's rewards (such as amounts), how it was determined, and the events that carry them."""
 
     kind: Kind
     why: str
@@ -50,7 +50,7 @@ class RewardKind(NamedTuple):
 
     @property
     def sales(self) -> tuple[str, ...]:
-        """For amounts, the events with a sale: those named like one, or all if none is, as in a till log."""
+        """Names of the events with a sale if rewards are amounts: those named like sales, or else all events."""
         return sale_events(self.events)
 
 
@@ -61,7 +61,7 @@ def sale_events(events: Iterable[str]) -> tuple[str, ...]:
 
 
 def unpaid_events(events: Iterable[str], column: str, stated: str) -> tuple[str, ...]:
-    """Events whose rows earn nothing, since the column holds amounts of a sale; none if no event is named like one.
+    """Events whose rows have reward 0 because the column holds amounts of sales; none without a sale event.
 
     A view that states the price of its item has earned nothing. `stated` is `reward_kind` of `prepare`.
     """

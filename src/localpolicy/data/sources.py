@@ -77,7 +77,7 @@ class SourceTable:
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """The files as the user gave them."""
+        """Files of the table under the paths that the user gave."""
         return self.originals or self.files
 
     def place(self, name: str) -> int:

@@ -75,7 +75,7 @@ def with_lots(source: str, *, integers: bool, reward_rank: Sequence[int]) -> str
 
 
 def _reversed(order: str) -> str:
-    """The order from its end."""
+    """ORDER BY terms in descending order, from ascending ones."""
     return ", ".join(f"{part} DESC" for part in order.split(", "))
 
 

@@ -189,7 +189,7 @@ class Prepared:
 
     @property
     def digests(self) -> set[str]:
-        """The present digest, and those from before persons were erased."""
+        """Digest of the data, and its digests from before persons were erased."""
         return {self.digest, *(str(erasure["before"]) for erasure in self.manifest.get("erasures", ()))}
 
     @cached_property

@@ -31,7 +31,7 @@ TWO_SEEDS = Question("nothing", "they are two seeds of one recipe on the same da
 
 @dataclass(frozen=True)
 class Judged:
-    """The answers of a case: of the new policy as compared and as kept, of the old one, and of the baselines."""
+    """Rewards per answer in a case: of the new policy as compared and as kept, of the old one, of the baselines."""
 
     new: Answers
     kept: Answers
@@ -42,7 +42,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class Case:
-    """One policy against what is deployed."""
+    """Everything that the gate's checks read about one new policy and the deployed one."""
 
     harness: Harness
     rules: GateRules
@@ -63,7 +63,7 @@ class Case:
 
     @cached_property
     def estimates(self) -> list[Candidate]:
-        """The references that were trained, by their weights of the best held-out likelihood.
+        """The trained references, with their weights of the best held-out likelihood.
 
         They are what divergence is measured from: ranks of a file or of neighbours are no probabilities. Whichever
         metric selected its epoch, a run estimates the log best with its weights of the best held-out likelihood.
@@ -92,7 +92,7 @@ class Case:
 
     @cached_property
     def later(self) -> Later:
-        """Whether what is shown now changes what a visit earns later, by the rows that do not judge."""
+        """Test whether what is shown now changes later rewards of a visit, on rows outside the judged split."""
         return later_in(self.data)
 
     @cached_property
@@ -111,7 +111,7 @@ class Case:
 
     @cached_property
     def simple(self) -> list[Candidate]:
-        """The simple baselines that neither side is."""
+        """Simple baselines, without those that are the new or the deployed policy themselves."""
         if not self.rules.baselines:
             return []
         taken = {each.origin.objective for each in (self.new, *self.references[:1])}
@@ -126,7 +126,7 @@ class Case:
 
     @cached_property
     def pair(self) -> Pair:
-        """Of the two, what one figure kept."""
+        """Evaluations of the new and the old policy, with weights that one metric selected for both."""
         assert self.old is not None and self.deployed is not None
         return self.harness.like_with_like(self.new, self.old, (self.evaluation, self.deployed))
 
@@ -149,13 +149,13 @@ class Case:
 
     @cached_property
     def popular(self) -> np.ndarray:
-        """log-likelihood of what was logged by the popularity of what was shown, which estimates are compared with."""
+        """Log-likelihood of each logged item under the popularity of what was shown, which estimates must beat."""
         shown = popularity(self.data, shown=True).log().numpy()
         return np.asarray(shown[self.evaluation.scores.item])
 
     @cached_property
     def question(self) -> Question:
-        """What the log is asked: what it can answer, or what the rules name."""
+        """Estimand that decides: the one that the log supports, or the metric that the rules name."""
         new, old = self.new, self.old
         same = old is not None and extended(new, old)
         if same and new.run is not None and new.run.manifest["data"]["digest"] in self.data.digests:
@@ -175,17 +175,17 @@ class Case:
 
     @cached_property
     def metric(self) -> str:
-        """The figure that must gain where ranks decide, as asked or as the log's rewards say."""
+        """Name of the rank metric that must gain if ranks decide: the rules' own, or that of the log's rewards."""
         return deciding_metric(self.evaluation, self.rules, weighted=not question_of(self.data, self.split).amount)
 
     @property
     def imitates(self) -> bool:
-        """Whether what is deployed is an estimate of the policy that wrote the log."""
+        """Whether the deployed policy is an estimate of the policy that wrote the log."""
         return self.old is not None and self.old.estimates_logging
 
 
 def extended(new: Candidate, old: Candidate) -> bool:
-    """Whether one is the other with more items (`lpi extend`), or both come from one run."""
+    """Whether two candidates share their trained weights: one is the other with more items (`lpi extend`)."""
     runs = [each.run for each in (new, old) if each.run is not None and each.run.started]
     if len(runs) < 2 or new.beta != old.beta or not any("extended" in run.manifest for run in runs):
         return False
@@ -200,7 +200,7 @@ def two_seeds(new: Candidate, old: Candidate) -> bool:
 
 
 def deciding_metric(evaluation: Evaluation, rules: GateRules, *, weighted: bool = True) -> str:
-    """The figure that must gain where ranks decide, as asked or as the log's rewards say."""
+    """Name of the rank metric that must gain: the one of the rules if set, else the default for the log's rewards."""
     if rules.metric is None:
         return deciding_figure(evaluation, weighted=weighted)
     if rules.metric.rpartition(".")[0] not in evaluation.metrics and rules.metric not in (LIKED, AGREEMENT):

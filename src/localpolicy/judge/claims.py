@@ -20,7 +20,7 @@ Outcome = Literal["yes", "no", "cannot tell", "not asked", "not judged"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A figure, the rule it is judged by, whether it holds here, in one plain sentence, and the numbers behind it."""
+    """Outcome of one check: metric, rule, whether the rule holds, the claim in plain words, and the numbers."""
 
     figure: str  # as in the long table; of a gate the name of the check
     rule: str
@@ -49,7 +49,7 @@ class Claim:
 
     @property
     def found(self) -> tuple[str, str]:
-        """The value and its interval as text, empty if there is none; numbers that differ are printed apart."""
+        """The value and its interval as two texts, empty if there is none."""
         if self.value is None:
             return "", ""
         known = [end for end in (self.value, self.low, self.high, self.least) if end is not None]

@@ -29,7 +29,7 @@ from localpolicy.simulation.truth import EPISODES, load_world
 
 
 def refuse_unknown(columns: Sequence[str], groups: Collection[str], metrics: Sequence[str]) -> None:
-    """Raise where a column is not one of these groups of positions, a dot and a metric."""
+    """Raise ConfigError for a column that is not `group.metric` with a known group of positions."""
     for column in columns:
         group, _, name = column.rpartition(".")
         if group not in groups:
@@ -93,7 +93,7 @@ def compare(
 
 
 def estimates_among(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The estimates of the log; of those trained in different ways the ones with most seeds: they have a floor."""
+    """The estimates of the log among the candidates; if trained in several ways, those with most seeds."""
     estimates = [candidate for candidate in candidates if candidate.estimates_logging]
     seeds = Counter(estimate.origin.family for estimate in estimates)
     return [each for each in estimates if each.origin.family == max(seeds, key=lambda family: seeds[family])]
@@ -158,7 +158,7 @@ def compared(
 
 
 def with_one_floor(evaluations: Sequence[Evaluation], candidates: Sequence[Candidate]) -> list[Evaluation]:
-    """Evaluations that share one noise floor: between all pairs of estimates that differ in their seed alone.
+    """The evaluations with one common noise floor, from all pairs of estimates that differ in their seed alone.
 
     Pairs are two references, or a reference and a policy of the comparison that was trained as the reference was. No
     single evaluation has measured all of them.
@@ -186,7 +186,7 @@ def with_one_floor(evaluations: Sequence[Evaluation], candidates: Sequence[Candi
 
 
 def _selection_notes(pairs: Mapping[str, Pair], baseline: str | None) -> list[str]:
-    """One note for all gains that are not between the weights as kept, and one for each that is refused."""
+    """Notes on gains between other weights than those kept: one for all that are measured, one per refusal."""
     likeliest = [name for name, pair in pairs.items() if pair.note]
     note = (
         f"the epochs of {', '.join(likeliest)} and {baseline} were chosen by different figures, and choosing by a "

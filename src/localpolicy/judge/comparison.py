@@ -52,7 +52,7 @@ BY_COLUMNS = Question("metric", "the columns name the figure")
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Result):
-    """Policies measured on the same positions."""
+    """Result of `compare`: policies measured on the same positions, and the paired tests between them."""
 
     evaluations: list[Evaluation]
     columns: list[str]  # as purchase.nDCG@20
@@ -70,7 +70,7 @@ class Comparison(Result):
 
     @property
     def value(self) -> str:
-        """The estimated value, by its name in the long table."""
+        """Name of the value estimate in the long table (`SNIPS`)."""
         return by_name(self.rules.estimator).title
 
     def __getitem__(self, name: str) -> Evaluation:
@@ -87,28 +87,28 @@ class Comparison(Result):
 
     @property
     def best_new(self) -> str:
-        """The best of the policies that are meant to be better than the log; without any, the best of all."""
+        """Name of the best new policy by the deciding metric; without any, of the best policy."""
         order = self.order(self.main)
         rivals = [name for name in (*order, *self.rivals) if name in self.rivals]
         return (rivals or order or self.names)[0]
 
     def said(self, figure: str) -> str:
-        """A figure as people say it: purchase nDCG@20."""
+        """Display name of a metric: purchase nDCG@20."""
         return f"estimated reward per {self.unit}" if figure == self.value else figure.replace(".", " ", 1)
 
     def interval(self, name: str, figure: str) -> Interval | None:
-        """A policy's figure with its interval, where it was measured."""
+        """A policy's metric with its interval; None if it was not measured."""
         row = self[name].row(figure)
         return None if row is None else row.interval
 
     @property
     def measurements(self) -> list[Measurement]:
-        """Everything measured: the rows of one long table."""
+        """All measurements as rows of one long table."""
         return [row for evaluation in self.evaluations for row in evaluation.rows]
 
     @property
     def figures(self) -> list[str]:
-        """What terminal and frame show of each policy, by name in the long table."""
+        """Names of the metrics that the terminal and `to_frame` show of each policy."""
         first = self.evaluations[0]
         known = any(evaluation.truth is not None for evaluation in self.evaluations)
         shown = [name.format(lists=first.lists) for name in COMPARED]
@@ -118,7 +118,7 @@ class Comparison(Result):
 
     @property
     def tested(self) -> list[str]:
-        """The figures that policies are tested by."""
+        """Names of the metrics by which policies are tested against each other."""
         first = self.evaluations[0]
         values = [] if first.off_policy is None else [self.value]
         rewards = [name for name in ("AR@1", LIKED, AGREEMENT) if name in first.rewards]
@@ -126,37 +126,37 @@ class Comparison(Result):
 
     @property
     def ranked(self) -> str:
-        """The column that policies are ranked by, where the value does not decide."""
+        """Name of the rank metric that decides if the value does not."""
         return deciding_figure(self.evaluations[0], self.columns, weighted=not self.question.amount)
 
     @property
     def main(self) -> str:
-        """The figure that decides, as in the gate: the value where propensities were logged, else `ranked`."""
+        """Name of the metric that decides, as in the gate: the value if propensities were logged, else `ranked`."""
         return self.value if self.question.kind == "value" else self.ranked
 
     @property
     def unit(self) -> str:
-        """What the figure that decides is counted in: position, decision or list."""
+        """Unit of the deciding metric: position, decision or list."""
         return self.evaluations[0].unit if self.main == self.value else "position"
 
     @property
     def simple(self) -> list[str]:
-        """The simple baselines."""
+        """Names of the simple baselines among the policies."""
         return [each.name for each in self.candidates if each.origin.objective in BASELINES]
 
     @property
     def rivals(self) -> list[str]:
-        """The policies that are meant to be better than the log: neither simple ones nor estimates of the log."""
+        """Names of the new policies: neither simple baselines nor estimates of the log, nor the baseline itself."""
         known = {*self.simple, self.baseline, *(each.name for each in self.candidates if each.estimates_logging)}
         return [each.name for each in self.candidates if each.name not in known]
 
     @cached_property
     def values(self) -> dict[str, Valued]:
-        """By policy: its estimated value, or why it has none."""
+        """Estimated value of each policy by name, or the reason why there is none."""
         return {each.name: valued(each.off_policy, self.rules) for each in self.evaluations}
 
     def level(self, name: str, figure: str) -> float:
-        """A policy's mean of a figure; NaN where it has none."""
+        """A policy's mean of a metric; NaN if it was not measured."""
         if figure == self.value:
             found = self.values[name].found
             return math.nan if found is None else found.mean
@@ -164,17 +164,17 @@ class Comparison(Result):
         return math.nan if row is None else row.mean
 
     def order(self, figure: str) -> list[str]:
-        """The policies that have the figure, the largest first."""
+        """Names of the policies that have the metric, the largest first."""
         levels = {each.name: self.level(each.name, figure) for each in self.evaluations}
         return sorted((name for name, level in levels.items() if level == level), key=lambda name: -levels[name])
 
     @property
     def strongest(self) -> str | None:
-        """The simple baseline with the largest figure that decides."""
+        """Name of the simple baseline that is best by the deciding metric; None without any."""
         return next((name for name in self.order(self.main) if name in self.simple), None)
 
     def _pairs(self, figure: str) -> list[tuple[str, str]]:
-        """Which policies are tested against which by a figure, each pair once.
+        """Pairs of policies that are tested by a metric, each pair once.
 
         All against the baseline, the best against the second best, and by the figure that decides each policy that is
         meant to be better against the strongest of the simple ones.
@@ -191,7 +191,7 @@ class Comparison(Result):
         return list(once.values())
 
     def _behind(self, new: str, old: str, figure: str) -> Values | None:
-        """What a test of the two is made of; None where they cannot be compared."""
+        """Paired values of two policies for a metric, with clusters; None if the two cannot be compared."""
         if figure == self.value:
             mine, theirs = self.values[new].found, self.values[old].found
             return None if mine is None or theirs is None else (mine.values, theirs.values, mine.clusters)
@@ -202,7 +202,7 @@ class Comparison(Result):
 
     @cached_property
     def tests(self) -> dict[tuple[str, str, str], Paired]:
-        """By two policies and a figure: how much larger it is of the first, corrected for all tests of its family."""
+        """Paired test of each (policy, policy, metric): first minus second, corrected for all tests of its family."""
         ranks = {
             (new, old, figure): values
             for figure in self.tested
@@ -217,19 +217,19 @@ class Comparison(Result):
         return {**paired_family(ranks), **value_tests(gaps, self.rules.confidence)}
 
     def test(self, new: str, old: str | None, figure: str) -> Paired | None:
-        """How much larger a figure is of `new` than of `old`; None where the two were not tested."""
+        """Paired test of a metric, `new` minus `old`; None if the two were not tested."""
         turned = self.tests.get((old or "", new, figure))
         return self.tests.get((new, old or "", figure)) if turned is None else -turned
 
     def comparisons(self, figure: str) -> int:
-        """How many tests a figure's tests and intervals are corrected for."""
+        """Number of tests that a metric's p-values and intervals are corrected for."""
         if figure == TRUE_GAIN:
             return len(self.true_gains)
         return sum((name == self.value) == (figure == self.value) for _, _, name in self.tests)
 
     @property
     def too_few(self) -> str | None:
-        """Why the column that decides cannot tell policies apart; None where enough sequences have it, as in the gate.
+        """Sentence that too few sequences have the deciding metric to compare policies; None if there are enough.
 
         Whether a value may be estimated has rules of its own.
         """
@@ -239,7 +239,7 @@ class Comparison(Result):
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
-        """By column: is the best really better than the second? Where one is the baseline, its lead is the gain."""
+        """Paired test of the best against the second best policy, by column."""
         found = {}
         for figure in self.tested:
             best, second, *_ = (*self.order(figure), "", "")
@@ -251,7 +251,7 @@ class Comparison(Result):
 
     @cached_property
     def gains(self) -> dict[str, dict[str, Paired]]:
-        """By policy and figure: its gain over the baseline; nothing where there is no baseline.
+        """Gain of each policy over the baseline, by policy and metric; empty without a baseline.
 
         A policy has no gain in ranks where the comparison of the two is refused (`pairs`), and none in value where one
         of the two values is.
@@ -271,25 +271,25 @@ class Comparison(Result):
 
     @cached_property
     def frontier(self) -> list[Exchange]:
-        """What each policy gains in one event and loses in another, over the baseline."""
+        """Gains and losses over the baseline by event, per policy; empty with fewer than two events."""
         figures = self.traded
         known = {name: each for name, each in self.gains.items() if figures and each.keys() >= set(figures)}
         return exchanged([(name, {figure: each[figure] for figure in figures}) for name, each in known.items()])
 
     @cached_property
     def true_gains(self) -> dict[str, Paired]:
-        """By policy: its true gain over the logging policy, if a simulated world knows it."""
+        """True gain of each policy over the logging policy; empty unless the data are simulated."""
         known = {each.name: each.truth for each in self.evaluations if each.truth is not None}
         return true_gains(known, self.rules.confidence)
 
     @cached_property
     def feature_gains(self) -> list[FeatureGain]:
-        """What item features bring: each run that reads them against one that reads none."""
+        """Tests of each run with item features against one without."""
         return feature_gains(self.candidates, self.evaluations, (self.ranked, "logp"))
 
     @property
     def floor(self) -> Estimate | None:
-        """The noise floor, which all its evaluations have (see `compare.with_one_floor`); None where there is none."""
+        """Noise floor of JS, the same for all evaluations; None without two estimates of the log."""
         floors = [each.divergence.floor_js for each in self.evaluations if each.divergence is not None]
         return next((floor.overall for floor in floors if floor is not None), None)
 
@@ -311,18 +311,18 @@ class Comparison(Result):
         ]
 
     def breakdown(self, event: str, **options: Any) -> list[Bucket]:
-        """Sequence-level means by how many such events a sequence has."""
+        """Sequence-level means by the number of positions of `event` in a sequence."""
         return breakdown(self.evaluations, event, **options)
 
     @cached_property
     def predicts_truth(self) -> dict[str, float]:
-        """Spearman's correlation over policies of each figure with the true J: would it have picked the best?"""
+        """Spearman's correlation of each metric with the true J over policies; empty without the truth."""
         value = self.evaluations[0].off_policy
         figures = (*self.columns, "AR@1", "logp", *([] if value is None else value.estimates))
         return rank_correlations(self.evaluations, figures)
 
     def summary(self) -> str:
-        """The policies in the order of the figure that decides."""
+        """One line: the policies in the order of the deciding metric."""
         order, every = self.order(self.main), len(self.evaluations)
         best = ", ".join(f"{name} {self.level(name, self.main):.4f}" for name in order[:NAMED])
         more = f" and {len(order) - NAMED} more" if len(order) > NAMED else ""

@@ -26,7 +26,7 @@ def findings(
     comparison: Comparison, *, names: Mapping[str, str] | None = None, of: str | None = None,
     judged: bool = False,
 ) -> list[Claim]:  # fmt: skip
-    """The questions to ask before an online test, each with its answer; those about one policy are about `of`.
+    """Claims to check before an online test, each with its outcome; claims about one policy are about `of`.
 
     `names` are what policies are called, if that is not their own name. If a verdict has `judged` one of them, its
     checks say which is better, and the comparison does not: two intervals of one gain would contradict each other.
@@ -48,7 +48,7 @@ def _rule(comparison: Comparison) -> str:
 
 
 def around(test: Paired, count: int) -> str:
-    """Where the difference lies, and for how many comparisons that is corrected."""
+    """Text of a test's interval, with the number of comparisons it is corrected for."""
     return f"{test.low:+.4f} to {test.high:+.4f} (95 %{corrected(count)})"
 
 
@@ -92,7 +92,7 @@ def _has_moved(comparison: Comparison, best: str, called: Called) -> Claim:
 
 
 def _beats_simple(comparison: Comparison, called: Called) -> list[Claim]:
-    """Asked of the policies that are meant to be better than the log, against the strongest of the simple ones."""
+    """Claim that every new policy is better than the strongest simple baseline."""
     strongest, main = comparison.strongest, comparison.main
     rivals, simple, claim = comparison.rivals, comparison.simple, "every new policy is better than the simple baselines"
     if not rivals or not simple:
@@ -118,7 +118,7 @@ def _beats_simple(comparison: Comparison, called: Called) -> list[Claim]:
 
 
 def _seen_by_js(comparison: Comparison, called: Called) -> list[Claim]:
-    """A finding only where JS misleads."""
+    """Claim that JS alone shows which policies resemble the log; only returned if that is false here."""
     missed, base = comparison.unseen_by_js, comparison.baseline
     if not missed or base is None:
         return []
@@ -134,7 +134,7 @@ def _seen_by_js(comparison: Comparison, called: Called) -> list[Claim]:
 
 
 def _features(comparison: Comparison, called: Called) -> list[Claim]:
-    """Whether what is known of the items helps, where runs with and without it are there."""
+    """Claims that item features help, one per run with features and a matching run without."""
     ranked, found = comparison.ranked, []
     for gain in comparison.feature_gains:
         name, other, (main, likelihood) = called(gain.policy), called(gain.against), gain.tests.values()
@@ -150,7 +150,7 @@ def _features(comparison: Comparison, called: Called) -> list[Claim]:
 
 
 def _alike(comparison: Comparison) -> list[Claim]:
-    """A finding only where the policies differ in more than what is compared."""
+    """Claim that all runs have equal data, selection rules and distinct seeds; only returned if false."""
     if not comparison.differences:
         return []
     claim = "all runs have the same data and the same rule for choosing epochs, and no seed is on both sides"

@@ -117,7 +117,7 @@ def opponents(question: Question, deployed: Sequence[RunLike], estimates: Sequen
 
 
 def log_days(data: Prepared) -> float | None:
-    """How many days a log spans."""
+    """Number of days that a log spans; None without times."""
     times = [part.arrays["time"] for part in data.splits.values() if len(part.arrays.get("time", ()))]
     if not times:
         return None

@@ -31,7 +31,7 @@ SELF_CHOSEN = "people chose themselves what to rate: how they would like other i
 
 @dataclass(frozen=True)
 class Pair:
-    """A new policy and the old one, on the same positions."""
+    """Evaluations of a new policy and the old one on the same positions, or why they cannot be compared."""
 
     new: Evaluation
     old: Evaluation
@@ -40,7 +40,7 @@ class Pair:
 
 
 class Kept(NamedTuple):
-    """What a policy was scored with, and its scores."""
+    """Cached scores of a policy, with the references they were made with."""
 
     candidate: Candidate  # its policy stays alive, so that no other takes its place in the memory
     references: dict[str, Candidate]
@@ -49,7 +49,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True)
 class Harness:
-    """Rows, the policies opened on them, and how each of these is measured."""
+    """Candidates with shared data and evaluation settings; scores each once."""
 
     data: Prepared
     opened: list[Candidate]
@@ -69,7 +69,7 @@ class Harness:
         config: EvaluateConfig | Mapping[str, Any] | None, *, baselines: bool, rules: OverlapRules | None = None,
         beta: float | None = None, device: str = "auto",
     ) -> Harness:  # fmt: skip
-        """Open the runs, the first at `beta`. The first that was trained says how sequences are cut."""
+        """Open the runs, the first at `beta`; windows are those of the first trained one."""
         prepared, opened = open_all(
             [as_run(run) for run in runs], data, split=settings_of(config).split, beta=beta,
             taken=BASELINES if baselines else (), device=device,
@@ -99,7 +99,7 @@ class Harness:
         self, candidate: Candidate, references: Sequence[Candidate] = (), *, config: EvaluateConfig | None = None,
         imputation: Imputation | None = None,
     ) -> Evaluation:  # fmt: skip
-        """Measure one, with its distance from the references; another `config` may name other metrics alone."""
+        """Evaluate a candidate, with its divergence from the references; `config` may name other metrics."""
         scores = self.scores(candidate, references)
         return measured(
             candidate, self.data, scores, references, config=config or self.config, imputation=imputation,
@@ -107,7 +107,7 @@ class Harness:
         )  # fmt: skip
 
     def likeliest(self, candidate: Candidate) -> Candidate:
-        """The same run with its weights of the best held-out likelihood."""
+        """The candidate's run with its weights of the best held-out likelihood."""
         key = id(candidate.policy)
         if key not in self.likeliest_of:
             opened = open_likeliest(candidate, self.data, split=self.config.split, device=self.device)
@@ -115,7 +115,7 @@ class Harness:
         return self.likeliest_of[key]
 
     def simple(self, *, but: Collection[str] = ()) -> list[Candidate]:
-        """The simple baselines."""
+        """Fit the simple baselines, without those named in `but`."""
         kept = {name: fit for name, fit in simple_baselines(self.data).items() if name not in but}
         return [Candidate(name, fit(self.data), Reference(name, name)) for name, fit in kept.items()]
 
@@ -137,7 +137,7 @@ class Harness:
         self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], *,
         config: EvaluateConfig | None = None, imputation: Imputation | None = None,
     ) -> Pair:  # fmt: skip
-        """What was measured of the two as they were `kept`, or else with their weights of the best held-out likelihood.
+        """Pair two evaluations as kept if one metric selected both, else with best-likelihood weights of both.
 
         A figure that picks the epoch raises itself: weights kept by purchase nDCG beat weights kept by likelihood in
         purchase nDCG, whatever trained them. So where two runs were kept by different figures, the weights of the best
@@ -163,5 +163,5 @@ class Harness:
         return Pair(likeliest[0], likeliest[1], note)
 
     def asking(self, metrics: Sequence[str]) -> Harness:
-        """The same rows and scores, with these metrics of the ranks."""
+        """A copy with the same data and scores that evaluates these ranking metrics."""
         return replace(self, config=self.config.model_copy(update={"metrics": tuple(metrics)}))

@@ -20,7 +20,7 @@ from localpolicy.measure.metrics import EvaluateConfig
 
 @dataclass(frozen=True)
 class Judgement:
-    """What was measured of all policies, and the verdict on one of them."""
+    """Comparison of all policies, and the gate's verdict on one of them."""
 
     comparison: Comparison
     verdict: Gate | None  # None: no policy was named to be judged

@@ -107,7 +107,7 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(case: Case) -> str:
-    """The row of the table that a case belongs to, by its question and its log."""
+    """Name of the row of `KINDS` for a case, by its question and its log."""
     question, log = case.question.kind, question_of(case.data, case.split).kind
     if question == "metric":
         return "metric and value" if log == "value" else "metric"
@@ -120,6 +120,6 @@ def kind_of(case: Case) -> str:
 
 
 def claims_about(case: Case, kind: Kind) -> list[Claim]:
-    """Claims of all checks of a kind: those that decide, those that are asked, and information."""
+    """Claims of all checks of a kind of log: deciding ones, others that may refuse, and informational ones."""
     known = [claim.as_fact(kind.why) for check in kind.known for claim in check(case)]
     return [*(claim for check in (*kind.decides, *kind.asked) for claim in check(case)), *known]

@@ -65,7 +65,7 @@ INSTEAD = "{} '{}' ({} saves it), or find out what it knows that the policy does
 
 
 class Answered(Protocol):
-    """A verdict, as far as the next step depends on it."""
+    """Protocol of a verdict, as far as the next step depends on it."""
 
     @property
     def answer(self) -> str:
@@ -73,11 +73,11 @@ class Answered(Protocol):
 
     @property
     def ground(self) -> str:
-        """Ground of the answer, by its name in `kinds.GROUNDS`."""
+        """What the answer is based on: randomised, assumed or none (see `kinds.GROUNDS`)."""
 
     @property
     def deciding(self) -> Claim:
-        """The check that made it."""
+        """The check that made the answer."""
 
     @property
     def better(self) -> Claim:
@@ -93,15 +93,15 @@ class Answered(Protocol):
 
     @property
     def imitates(self) -> bool:
-        """Whether what is deployed is an estimate of the log."""
+        """Whether the deployed policy is an estimate of the log."""
 
     @property
     def stays(self) -> bool:
-        """Whether the new policy is one too."""
+        """Whether the new policy is only an estimate of the log."""
 
     @property
     def data(self) -> Path | None:
-        """The prepared data."""
+        """Folder of the prepared data; None if not known."""
 
     @property
     def folder(self) -> Path | None:
@@ -128,7 +128,7 @@ def next_step(verdict: Answered) -> str:
 
 
 def would_decide(question: Question) -> str:
-    """What to log where there is nothing to decide."""
+    """Sentence on what to log so that policies can be compared, for a log where nothing can be decided."""
     return SHOWN if question.amount else WORTH
 
 

@@ -71,17 +71,17 @@ class GateRules(Settings):
 
     @property
     def refusals(self) -> OverlapRules:
-        """When an estimate is refused: `overlap`, with `min_effective_share` where it is set."""
+        """Rules by which an off-policy estimate is refused: `overlap` with `min_effective_share` if it is set."""
         share = self.min_effective_share
         return self.overlap if share is None else self.overlap.model_copy(update={"min_effective_share": share})
 
     def smallest(self, old: float) -> float:
-        """The smallest change of the `old` figure that matters; a figure below 0 counts by its size."""
+        """Smallest change of a metric whose deployed level is `old` that matters (a share of its size)."""
         return self.smallest_gain * abs(old)
 
 
 def rules_of(rules: GateRules | Mapping[str, Any] | Path | str | None) -> GateRules:
-    """Rules as an object, by their names, or in a YAML file; None: the built-in ones."""
+    """Gate rules from an object, a mapping or a YAML file; the defaults for None."""
     if isinstance(rules, GateRules):
         return rules
     if rules is None or isinstance(rules, Mapping):

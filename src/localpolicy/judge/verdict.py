@@ -27,7 +27,7 @@ BY_RULE = Question("metric", "the rules name the figure")
 
 @dataclass(frozen=True, repr=False)
 class Gate(Result):
-    """What a gate says: the answer, and every check behind it."""
+    """Result of the gate: the answer, and every check behind it."""
 
     checks: list[Claim]
     evaluation: Evaluation
@@ -47,7 +47,7 @@ class Gate(Result):
 
     @property
     def answer(self) -> Answer:
-        """No if a check says so; "cannot tell" if a check that was asked is inconclusive.
+        """Answer that follows from the checks: "do not deploy" if one says no, "cannot tell" if one is inconclusive.
 
         Else the strongest that such a log allows.
         """
@@ -60,7 +60,7 @@ class Gate(Result):
 
     @property
     def ground(self) -> Ground:
-        """Name of the ground of the answer."""
+        """What the answer is based on: randomised, assumed or none (see `kinds.GROUNDS`)."""
         return KINDS[self.kind].ground
 
     @property
@@ -70,17 +70,17 @@ class Gate(Result):
 
     @property
     def deploy(self) -> bool:
-        """Whether the answer is to deploy it."""
+        """Whether the answer is "deploy"."""
         return self.answer == "deploy"
 
     @property
     def better(self) -> Claim:
-        """The check that says whether it is better."""
+        """The check on whether the new policy is better: gain, return, value or reward per answer."""
         return next(check for check in self.checks if check.figure in BETTER)
 
     @property
     def deciding(self) -> Claim:
-        """The check that made the answer: of those that say so the first, or the one that names what to deploy instead.
+        """The check that made the answer: the first with its outcome, or the one that names what to deploy instead.
 
         Where none speaks against it that is the check that says it is better.
         """
@@ -89,18 +89,18 @@ class Gate(Result):
 
     @property
     def _against(self) -> Outcome | None:
-        """The outcome of the checks that keep the answer from its strongest."""
+        """Outcome of the checks that prevent the strongest answer: no, cannot tell, or None if nothing does."""
         return "no" if self.answer == "do not deploy" else "cannot tell" if self.answer == "cannot tell" else None
 
     @property
     def decided_by(self) -> str:
-        """The name of that check, or of the metric where the gain in ranks made the answer; or nothing did."""
+        """Name of the metric or check that decided; "nothing" if there was nothing to decide."""
         if self.kind == "nothing":
             return "nothing"
         return self.metric if self.deciding.figure == "gain" else self.deciding.figure
 
     def figure_of(self, check: Claim) -> str:
-        """What a check looks at, by its name in the long table."""
+        """Name in the long table of the metric that a check tests."""
         named = {"gain": self.metric, "value": by_name(self.rules.estimator).title}
         return named.get(check.figure, check.figure)
 
@@ -111,7 +111,7 @@ class Gate(Result):
 
     @property
     def headline(self) -> str:
-        """The answer with its two policies, without a reason and a full stop."""
+        """The answer with the names of both policies, as a phrase without a reason."""
         new, old = self.evaluation.name, self.replaced
         match self.answer:
             case "deploy":
@@ -126,18 +126,18 @@ class Gate(Result):
 
     @property
     def replaced(self) -> str:
-        """What is deployed now, and that it imitates the log if it does."""
+        """Name of the deployed policy, with a note if it imitates the log."""
         return f"{self.against}{' (which imitates the log)' if self.imitates else ''}"
 
     @property
     def sentence(self) -> str:
-        """The answer and its reasons without numbers, for somebody who decides."""
+        """The answer with its reasons in one sentence without numbers."""
         but = f". But {'; '.join(self.caveats)}" if self.caveats else ""
         return f"{self.headline}: {self._in_words()}{but}."
 
     @property
     def reason(self) -> str:
-        """What the deciding check found, with its number."""
+        """Finding of the deciding check, with its number."""
         if self.answer == "nothing to decide":
             return self.question.why
         check = self.deciding
@@ -148,14 +148,14 @@ class Gate(Result):
 
     @property
     def ground_text(self) -> str:
-        """The ground, what it means, and what would undo a gain that depends on it."""
+        """Sentence on what the answer is based on, and on what would undo a gain that depends on it."""
         undone = [check.plain for check in self.checks if check.figure == "hidden cause" and check.plain]
         shown = undone if self.answer == "test online" else []
         return "; ".join([f"{self.ground}: {GROUNDS[self.ground]}", *shown])
 
     @property
     def caveats(self) -> list[str]:
-        """Caveats of an answer of yes: losses that were not asked about, and what was not judged."""
+        """Caveats of a positive answer: losses that could not refuse it, and checks that could not be judged."""
         if self.answer not in ("deploy", "test online"):
             return []
         fell = [check.plain for check in self.checks if _fell(check)]
@@ -163,7 +163,7 @@ class Gate(Result):
         return [*known, *(each.plain for each in self.checks if each.outcome == "not judged" and each.plain)]
 
     def _in_words(self) -> str:
-        """The reasons: of a yes that all passed, of a no or a doubt the first two checks."""
+        """The reasons in words: that all passed, or the first two checks with the outcome of the answer."""
         gain, clauses = self.better, _clauses([check for check in self.checks if check.outcome == self._against])
         match self.answer:
             case "nothing to decide":
@@ -178,7 +178,7 @@ class Gate(Result):
         return f"{gain.plain}, but {clauses}" if gain.outcome == "yes" else clauses
 
     def _more(self, unsure: Sequence[Claim]) -> str:
-        """How much of such a log would tell, as a second sentence; empty if that is not known."""
+        """Sentence on the sample size that would settle inconclusive checks; empty if it is not known."""
         known = [check for check in unsure if check.needed is not None and check.n]
         if not known:
             return ""
@@ -224,19 +224,19 @@ class Gate(Result):
 
 
 def _fell(check: Claim) -> bool:
-    """Whether a check that was not asked found a significant loss, which the answer must then name."""
+    """Whether an informational check found a significant loss, which the answer must then mention."""
     if check.outcome != "not asked" or not check.plain:
         return False
     return check.figure in ("other events", "segments") or (check.figure == "gain" and (check.high or 0.0) < 0)
 
 
 def _clauses(checks: Sequence[Claim]) -> str:
-    """The first two checks in words: more would make no sentence."""
+    """The first two checks as one clause, with the number of the others."""
     said = list(dict.fromkeys(check.plain for check in checks if check.plain))
     more = f" (and {len(said) - 2} more)" if len(said) > 2 else ""
     return " and ".join(said[:2]) + more
 
 
 def _rounded(count: int) -> int:
-    """To two digits: more would pretend to know."""
+    """The count rounded to two significant digits."""
     return int(float(f"{count:.1e}"))

@@ -24,7 +24,7 @@ EPSILON = tl.constexpr(1e-5)  # as nn.LayerNorm has it
 
 @triton.jit
 def _kept(seed, site, at, RATE: tl.constexpr):
-    """1 / (1 - rate), or 0 at a dropped number."""
+    """Dropout factor: 1 / (1 - rate), or 0 at a dropped number."""
     return tl.where(tl.rand(tl.load(seed) + site, at) >= RATE, 1.0 / (1.0 - RATE), 0.0)
 
 

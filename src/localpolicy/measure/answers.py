@@ -47,7 +47,7 @@ NO_ESTIMATE = "no estimate of the policy that wrote the log to weight by: give a
 
 
 class Choices(NamedTuple):
-    """The rows at which a policy is asked, all arrays [n]."""
+    """Arrays [n] for the positions that the reward per answer is measured on: log-probabilities, rewards, ranks."""
 
     name: str
     logp: np.ndarray  # log π of the item that was taken
@@ -59,7 +59,7 @@ class Choices(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """A policy's choices, and values whose mean is the reward per answer [n]; or why there are none."""
+    """A policy's choices, and values [n] whose mean is its reward per answer; or why there are none."""
 
     choices: Choices
     values: np.ndarray
@@ -68,12 +68,12 @@ class Answers(NamedTuple):
 
     @property
     def worth(self) -> float:
-        """The reward per answer."""
+        """Reward per answer: the mean of the values."""
         return float(self.values.mean())
 
 
 def choices_of(name: str, scores: Scores) -> Choices:
-    """First meetings, where the ranks among unseen items were measured; every row of impressions.
+    """Choices of a policy: first interactions if ranks among unseen items were measured, else every row.
 
     Rows that nobody answered say nothing of the nDCG of what was.
     """
@@ -92,7 +92,7 @@ def choices_of(name: str, scores: Scores) -> Choices:
 
 
 def weights(choices: Choices, logp_log: np.ndarray) -> np.ndarray:
-    """w, capped."""
+    """Importance weights π/μ̂ of the choices, capped at `CAP`: [n]."""
     return np.asarray(np.minimum(np.exp(choices.logp - logp_log), CAP))
 
 
@@ -104,7 +104,7 @@ def snips(choices: Choices, logp_log: np.ndarray) -> np.ndarray:
 
 
 def answers(choices: Choices, logp_log: np.ndarray | None, rules: OverlapRules) -> Answers:
-    """The reward per answer, or why this log does not say it."""
+    """Reward per answer of a policy, or why this log cannot estimate it."""
     none = np.empty(0)
     if logp_log is None:
         return Answers(choices, none, NO_ESTIMATE)

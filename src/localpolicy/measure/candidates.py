@@ -31,7 +31,7 @@ DATA = "data (digest)"  # the fact that says which log a run was trained on
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy, and where it comes from."""
+    """A policy to evaluate, with its run and the training settings that must agree for a comparison."""
 
     name: str
     policy: Deployable
@@ -44,13 +44,13 @@ class Candidate:
 
     @property
     def estimates_logging(self) -> bool:
-        """Whether it is the likelihood of the log and nothing else: an estimate of μ."""
+        """Whether the policy is an estimate of μ: trained on the log's likelihood alone."""
         policy = self.policy
         return isinstance(policy, Policy) and policy.origin.estimates_logging == "policy" and policy.critic is None
 
 
 class ListsInMemory(Run):
-    """A frame of lists, as the file that is read; it is removed when it is no longer used."""
+    """A frame of lists written to a temporary file, so that it can be opened as a run is."""
 
     def __init__(self, frame: Any) -> None:
         scratch = mkdtemp(prefix="lpi-")
@@ -61,7 +61,7 @@ class ListsInMemory(Run):
 
 
 def as_run(run: RunLike) -> Run:
-    """A run, opened or by its folder; a file or a frame of lists in its place."""
+    """Convert a run, its folder, a file of lists or a frame of lists to a `Run`."""
     if isinstance(run, Run):
         return run
     if is_table(run):
@@ -75,7 +75,7 @@ def as_run(run: RunLike) -> Run:
 
 
 def as_list(runs: Sequence[RunLike] | RunLike) -> list[RunLike]:
-    """Runs, of which a single one may stand by itself."""
+    """Convert one run or several to a list of runs."""
     alone = isinstance(runs, Run | str | PathLike) or is_table(runs)
     return [runs] if alone else list(runs)
 
@@ -83,7 +83,7 @@ def as_list(runs: Sequence[RunLike] | RunLike) -> list[RunLike]:
 def open_run(
     run: Run, name: str, *, beta: float | None = None, likeliest: bool = False, device: str = "auto"
 ) -> Candidate:
-    """The policy a run selected, or its `likeliest`; with `beta`, its dial."""
+    """Load the selected policy of a run, or that of the best likelihood; with `beta`, at that β."""
     manifest, config = run.manifest, run.config
     policy = run.policy(beta=beta, likeliest=likeliest)
     policy.network.to(device_called(device))
@@ -102,7 +102,7 @@ def open_run(
 
 
 def family_of(config: Config, *, whatever_features: bool = False) -> str:
-    """The same text for runs whose configurations differ in the seed alone, wherever they were computed.
+    """Hash of the configuration without seed and hardware settings: equal for runs that differ in the seed alone.
 
     `whatever_features`: or in what they read of the item table.
     """
@@ -112,13 +112,13 @@ def family_of(config: Config, *, whatever_features: bool = False) -> str:
 
 
 def window_of(candidate: Candidate) -> WindowConfig:
-    """How its sequences are cut."""
+    """Window settings of the candidate's run; the defaults for a baseline or a file of lists."""
     run = candidate.run
     return run.config.data if run is not None and run.started else WindowConfig()
 
 
 def own_logging(candidate: Candidate) -> Candidate | None:
-    """The run's own estimate of μ, where its policy is something else."""
+    """The estimate of μ inside a run, as a candidate; None if the run has none or is one itself."""
     policy = candidate.policy
     if not isinstance(policy, Policy) or policy.origin.estimates_logging is None:
         return None

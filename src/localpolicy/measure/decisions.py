@@ -64,11 +64,11 @@ class Decisions(NamedTuple):
 
     @property
     def starts(self) -> np.ndarray:
-        """Where each list begins [U]; each decision, where it stands by itself."""
+        """Index of the first decision of each list [U]; of every decision if they are single."""
         return np.arange(len(self.weight)) if self.place is None else np.flatnonzero(self.place == 0)
 
     def summed(self, values: np.ndarray) -> np.ndarray:
-        """Values of decisions [n] as values of lists [U]."""
+        """Values [n] summed over each list [U]; unchanged if decisions are single."""
         return values if self.place is None else np.add.reduceat(values, self.starts)
 
     @property
@@ -85,17 +85,17 @@ class Decisions(NamedTuple):
 
     @property
     def earned(self) -> np.ndarray:
-        """What μ earned with each list, or with each decision [U]."""
+        """Logged reward of each list, or of each single decision [U]."""
         return self.summed(self.reward)
 
     @property
     def before(self) -> np.ndarray:
-        """The weight of the places above each decision alone [n]: 1 where there are none."""
+        """Weight of the list places above each decision [n]; 1 if there are none."""
         return np.where(self.places > 0, np.roll(self.weight, 1), 1.0)
 
     @property
     def one_place(self) -> np.ndarray:
-        """π(a|x, open) / μ(a|x, open) of each decision [n], whatever stands above."""
+        """π/μ of each decision's own place [n], without the weights of the places above."""
         above = self.before
         return np.asarray(np.divide(self.weight, above, out=np.zeros_like(self.weight), where=above > 0))
 
@@ -144,7 +144,7 @@ def ratios(scores: Scores, *, propensities: str | None = None) -> np.ndarray | N
 def of_estimand(
     log: Decisions, estimand: Estimand, above: np.ndarray, list_number: np.ndarray, *, place: np.ndarray | None = None
 ) -> Decisions:
-    """The decisions that answer one question, from ratios of single places of lists that lie together."""
+    """Decisions for one estimand, from ratios of single places; rows of a list must be consecutive."""
     if estimand == "whole list":
         return whole_lists(log, above, list_number, place=place)
     return log.at(above == 0) if estimand == "first place" else log
@@ -181,7 +181,7 @@ LEAST_EFFECTIVE = 0.1  # share of the decisions: below it, estimates no longer r
 
 
 class OverlapRules(Settings):
-    """When an estimate is refused."""
+    """Limits of overlap below which an off-policy estimate is refused."""
 
     min_effective: float = Field(100.0, ge=1, description="smallest effective sample, in decisions (or whole lists)")
     min_effective_share: float = Field(
@@ -195,7 +195,7 @@ class OverlapRules(Settings):
 
 
 class Overlap(NamedTuple):
-    """How well the log's decisions cover the policy."""
+    """Diagnostics of how well the log's decisions cover a policy, with the refusal if they do not."""
 
     n: int  # decisions, or whole lists
     effective: float  # (Σ w)² / Σ w²: as many decisions of π itself would say as much
@@ -217,7 +217,7 @@ def effective_sample(weight: np.ndarray) -> float:
 
 
 def overlap(log: Decisions, rules: OverlapRules | None = None, *, single: np.ndarray | None = None) -> Overlap:
-    """Diagnostics of importance weights, and whether anything may be concluded from them.
+    """Diagnostics of importance weights, with a refusal if they break one of the rules.
 
     `single` are the ratios of single decisions if the log's weights are products of several.
     """

@@ -21,7 +21,7 @@ MOST_JS = math.log(2)  # of two policies that have no item in common
 
 @dataclass(frozen=True)
 class Spread:
-    """A divergence over contexts."""
+    """Mean divergence over contexts, with its quantiles and the mean for each reference."""
 
     overall: Estimate
     quantiles: dict[str, float]
@@ -35,7 +35,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Reference:
-    """Which μ̂: without its name, seed and epoch a divergence cannot be read."""
+    """Identity of an estimate μ̂ that divergence is measured from: name, objective, seed, epoch."""
 
     name: str
     objective: str
@@ -46,13 +46,13 @@ class Reference:
 
     @property
     def kind(self) -> tuple[str, str]:
-        """How it was trained, its seed aside: noise is what differs between two of one kind."""
+        """Objective and configuration without the seed: two references of one kind differ by noise alone."""
         return self.objective, self.family
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """JS and KL from the references, and between them."""
+    """JS and KL of a policy from its references, with the noise floor between these."""
 
     references: list[Reference]
     js: Spread
@@ -74,7 +74,7 @@ class Divergence:
 
 
 def noise_floor(pairs: Iterable[Estimate]) -> Estimate | None:
-    """The mean of JS(μ̂, μ̂') over pairs of estimates that differ in their seed alone; None where there is no pair.
+    """Mean of JS(μ̂, μ̂') over pairs of estimates that differ in their seed alone; None without a pair.
 
     The mean, as a policy's own JS is the mean over its references.
     """
@@ -88,7 +88,7 @@ def times_floor(js: Estimate | Interval | None, floor: Estimate | Interval | Non
 
 
 def beyond_floor(js: Interval | None, floor: Interval | None) -> bool | None:
-    """Whether a policy moved further than noise: its JS's whole interval is above the floor's; None: not known.
+    """Whether the interval of JS lies above that of the noise floor; None if one of them is not known.
 
     Both are estimates from the same few sequences. Of two policies as far as noise goes one has the larger mean, so a
     larger mean alone says nothing.
@@ -104,19 +104,19 @@ def two_digits(value: float) -> str:
 
 
 def over_references(values: Mapping[str, np.ndarray], names: Iterable[str]) -> np.ndarray:
-    """The mean over these references (or pairs of them) at each position [n]."""
+    """Mean of the values over these references (or pairs of them) at each position: [n]."""
     return np.asarray(np.mean([values[name] for name in names], axis=0))
 
 
 def spread(values: Mapping[str, np.ndarray], names: Sequence[str], sequence: np.ndarray) -> Spread:
-    """The mean over names at each position, then over positions; and each name alone."""
+    """Mean divergence over names and positions, with quantiles over positions and the mean by name."""
     together = over_references(values, names)
     alone = {name: mean_estimate(values[name], sequence) for name in names}
     return Spread(mean_estimate(together, sequence), quantiles(together), alone)
 
 
 def floor_between(values: Mapping[str, np.ndarray], pairs: Sequence[str], sequence: np.ndarray) -> Spread | None:
-    """Between pairs of estimates that differ in their seed alone; None where there is no pair."""
+    """Noise floor from pairs of estimates that differ in their seed alone; None without a pair."""
     if not pairs:
         return None
     between = spread(values, pairs, sequence)

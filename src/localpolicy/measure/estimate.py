@@ -76,7 +76,7 @@ class Interval:
 
     @classmethod
     def students(cls, mean: float, se: float, n: int, *, confidence: float = CONFIDENCE) -> Interval:
-        """mean ± t_{n-1} standard errors, of n values that may be few; none of a single one."""
+        """mean ± t_{n-1} standard errors, for few values; without an interval for a single one."""
         reach = t_reach(n - 1, confidence) * se if n > 1 else 0.0
         return cls(mean, mean - reach, mean + reach)
 
@@ -92,17 +92,17 @@ class Interval:
 
     @property
     def exact(self) -> bool:
-        """Whether there is nothing uncertain about it."""
+        """Whether the value has no uncertainty: both ends are equal to it."""
         return self.low == self.high
 
     @property
     def sign(self) -> int:
-        """+1 or -1 where the whole interval is on one side of 0, else 0."""
+        """+1 or -1 if the whole interval is on one side of 0, else 0."""
         return int(self.low > 0) - int(self.high < 0)
 
 
 class Measurement(NamedTuple):
-    """A row of the long table: one figure of one policy over one group of positions."""
+    """Row of the long table: one metric of one policy over one group of positions."""
 
     policy: str
     seed: int | None
@@ -121,18 +121,18 @@ class Measurement(NamedTuple):
         cls, policy: str, name: str, around: Interval, *, se: float = math.nan, n: int | None = None,
         seed: int | None = None, split: str | None = None, round: int | None = None, whole: bool = False,
     ) -> Measurement:  # fmt: skip
-        """The row of the figure called `purchase.nDCG@20`, `JS` or `coverage@20`; a `whole` name has no group in it."""
+        """Build the row of the metric `purchase.nDCG@20`, `JS` or `coverage@20`; a `whole` name has no group in it."""
         group, figure = ("all", name) if whole else group_and_figure(name)
         return cls(policy, seed, split, round, group, figure, around.mean, se, around.low, around.high, n)
 
     @property
     def name(self) -> str:
-        """The figure as it is called: purchase.nDCG@20; of all positions nDCG@20."""
+        """Full name of the metric: `purchase.nDCG@20`, or `nDCG@20` for all positions."""
         return self.figure if self.group == "all" else f"{self.group}.{self.figure}"
 
     @property
     def interval(self) -> Interval:
-        """Its mean and its 95 % interval."""
+        """Mean with its 95 % interval."""
         return Interval(self.mean, self.low, self.high)
 
 
@@ -143,12 +143,12 @@ def group_and_figure(name: str) -> tuple[str, str]:
 
 
 def finite(value: Any) -> Any:
-    """The number, or None where it is not one."""
+    """The number, or None if it is NaN or infinite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_json(value: Any) -> Any:
-    """Figures and other records, alone or inside dicts and lists, for `--json`: what cannot be known is null."""
+    """Convert estimates and other records, alone or inside dicts and lists, to JSON values; NaN becomes null."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
     if hasattr(value, "_asdict"):
@@ -223,7 +223,7 @@ LEAST = sample_needed(MEDIUM_EFFECT)  # 32: fewer miss even a medium one
 
 
 class Seen(Protocol):
-    """A mean of n with its standard error, such as a paired difference."""
+    """Protocol of an estimate: mean, standard error and n, such as a paired difference."""
 
     @property
     def se(self) -> float:

@@ -54,7 +54,7 @@ def scored(
     people: np.ndarray | None = None,
     unseen: bool = False,
 ) -> Scores:
-    """Score a policy at the positions of a split, with each reference but itself.
+    """Score a policy at the positions of a split, with log-probabilities of each other reference.
 
     `values` is r̂ (default: the policy's own, or the items' mean rewards), asked for where propensities were logged or
     where `propensities` names a reference that stands for them. `people` are the sequences of the split that are scored
@@ -90,7 +90,7 @@ def measured(
     imputation: Imputation | None = None,
     rules: OverlapRules | None = None,
 ) -> Evaluation:
-    """All figures of a policy that was scored, with its distance from those of `references` that it was scored with.
+    """Evaluation of a scored policy: all metrics, and its divergence from the `references` it was scored with.
 
     Off-policy estimates are made where propensities were logged, or where `propensities` names a reference that
     stands for them.
@@ -156,7 +156,7 @@ def evaluate(
     out: Path | str | None = None,
     device: str = "auto",
 ) -> Evaluation:
-    """Measure one run on a split: ranking, reward, divergence from each run of `against`, truth where there is one.
+    """Evaluate one run on a split: ranking, reward, divergence from each run of `against`, truth if simulated.
 
     A saved baseline or a CSV or Parquet file of lists is measured likewise. `data` may be newer than what the run was
     trained on: what it does not know of it counts against it, and is in `settings["notes"]`.
@@ -190,7 +190,7 @@ def evaluate(
 
 
 def _origin(run: Run, beta: float | None) -> dict[str, Any]:
-    """Values on disk outlive a run that is trained again: the digest says whose they are."""
+    """Digest of the weights, seed and β that an evaluation on disk belongs to."""
     if run.folder.is_file():
         return {"weights": sha256(run.folder), "seed": None, "beta": None}
     return {"weights": run.manifest["policy_sha256"], "seed": run.manifest["seed"], "beta": beta}
@@ -199,7 +199,7 @@ def _origin(run: Run, beta: float | None) -> dict[str, Any]:
 def settings_of(
     config: EvaluateConfig | Mapping[str, Any] | None, candidate: Candidate | None = None
 ) -> EvaluateConfig:
-    """The settings asked for; `min_history` is that of the candidate's training where none is given."""
+    """Evaluation settings; `min_history` is by default that of the candidate's training."""
     if isinstance(config, EvaluateConfig):
         return config
     trained = {} if candidate is None else candidate.facts

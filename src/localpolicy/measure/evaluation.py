@@ -44,7 +44,7 @@ def as_arrow(rows: Sequence[Measurement]) -> pa.Table:
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """One policy's figures on one split."""
+    """All metrics of one policy on one split."""
 
     name: str
     figures: dict[str, Estimate | float]  # by name: purchase.nDCG@20, AR@1, logp, coverage@20
@@ -76,7 +76,7 @@ class Evaluation(Result):
 
     @property
     def rewards(self) -> dict[str, Estimate]:
-        """AR@1; how what is ranked high was liked, on ratings; iAR@1 where these are imputed."""
+        """Reward metrics by name: AR@1, on ratings how well top items were liked, iAR@1 if ratings are imputed."""
         return {name: self.estimate(name) for name in REWARDS if name in self.figures}
 
     @property
@@ -86,7 +86,7 @@ class Evaluation(Result):
 
     @property
     def unit(self) -> str:
-        """What a value is per: a decision, or a list."""
+        """Unit of an estimated value: a decision or a list."""
         return "decision" if self.off_policy is None else self.off_policy.unit.removesuffix("s")
 
     @property
@@ -98,7 +98,7 @@ class Evaluation(Result):
 
     @property
     def left_out(self) -> list[str]:
-        """How many positions were not measured for lying before the window, in words; empty where all were."""
+        """Note on the number of positions before the window, which were not measured; empty without any."""
         beyond, length = self.scores.settings.get("beyond_length", 0), self.scores.settings.get("length")
         if not beyond:
             return []
@@ -145,12 +145,12 @@ class Evaluation(Result):
         return f"{text}, JS {self.divergence.js.overall.mean:.3f} ({known})"
 
     def row(self, name: str) -> Measurement | None:
-        """The row of `purchase.nDCG@20`, `JS` or `true J`, where it was measured."""
+        """Row of the metric `purchase.nDCG@20`, `JS` or `true J`; None if it was not measured."""
         return next((row for row in self.rows if (row.group, row.figure) == group_and_figure(name)), None)
 
     @cached_property
     def rows(self) -> list[Measurement]:
-        """Every figure, as rows of the long table."""
+        """All measurements as rows of the long table."""
         rows = [self._row(*group_and_figure(name), value) for name, value in self.figures.items()]
         if (measured := self.divergence) is not None:
             distances = {"JS": measured.js.overall, "KL": measured.kl.overall}
@@ -189,7 +189,7 @@ class Evaluation(Result):
         )
 
     def to_arrow(self) -> pa.Table:
-        """The long table of this policy: one row per figure and group of positions."""
+        """Long table of this policy: one row per metric and group of positions."""
         return as_arrow(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Evaluation(Result):
         }
 
     def per_sequence(self, metrics: Iterable[str] = AT_20) -> pa.Table:
-        """One row per sequence: its positions and reward, and the mean of each metric over each group of them."""
+        """Table with one row per sequence: positions, reward, and the mean of each metric by group of positions."""
         scores = self.scores
         sequence, index = np.unique(scores.sequence, return_inverse=True)
 

@@ -16,7 +16,7 @@ from localpolicy.measure.significance import Paired, Valued, paired_family
 
 @dataclass(frozen=True)
 class Exchange:
-    """Gains and losses of one policy against the base."""
+    """Gains and losses of one policy against the base, metric by metric."""
 
     name: str
     gains: dict[str, Paired]  # by figure; the tests of all policies and figures are read together
@@ -28,7 +28,7 @@ class Exchange:
 
 
 def exchanges(pairs: Iterable[tuple[Valued, Valued]], figures: Sequence[str]) -> list[Exchange]:
-    """Each policy against its base on the same positions, figure by figure."""
+    """Paired tests of each policy against its base in every metric, as `Exchange` objects."""
     every = list(pairs)
     tests = paired_family(
         {
@@ -43,7 +43,7 @@ def exchanges(pairs: Iterable[tuple[Valued, Valued]], figures: Sequence[str]) ->
 
 
 def exchanged(gains: Sequence[tuple[str, Mapping[str, Paired]]]) -> list[Exchange]:
-    """Return what each of these policies exchanged, from its tested gains in the same figures."""
+    """`Exchange` of each policy from its tested gains; finds those that others beat in every metric."""
     means = [tuple(test.difference for test in each.values()) for _, each in gains]
     return [
         Exchange(name, dict(each), [gains[other][0] for other in beaten_by(means, place)])
@@ -52,7 +52,7 @@ def exchanged(gains: Sequence[tuple[str, Mapping[str, Paired]]]) -> list[Exchang
 
 
 def beaten_by(points: Sequence[Sequence[float]], place: int) -> list[int]:
-    """The points that are no smaller than this one in any coordinate, and larger in one."""
+    """Indices of the points no smaller than point `place` in any coordinate and larger in one."""
     here = points[place]
     return [
         other

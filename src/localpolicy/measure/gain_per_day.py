@@ -27,12 +27,12 @@ class GainPerDay(NamedTuple):
 
     @property
     def named(self) -> bool:
-        """Whether the log calls what is earned by a name of its own."""
+        """Whether rewards are amounts of a named column of the log."""
         return self.unit != UNNAMED
 
     @property
     def daily(self) -> tuple[float, float, float] | None:
-        """The gain of a day like those of the log, with its interval."""
+        """Gain per day at the log's rate of decisions, with its interval; None if the log has no times."""
         if self.a_day is None:
             return None
         gain, low, high = (each / self.per * self.a_day for each in (self.gain, self.low, self.high))
@@ -40,7 +40,7 @@ class GainPerDay(NamedTuple):
 
 
 def gain_per_day(data: Prepared, gain: float, low: float, high: float, *, counted: str = "decisions") -> GainPerDay:
-    """What a gain per decision, list, visit or answer comes to, per 1,000 of them and per day.
+    """Convert a gain per decision, list, visit or answer to the gain per 1,000 of them and per day.
 
     How many answers a day brings depends on what is shown: of answers there is no figure per day.
     """
@@ -51,7 +51,7 @@ def gain_per_day(data: Prepared, gain: float, low: float, high: float, *, counte
 
 
 def per_day(data: Prepared, *, counted: str = "decisions") -> float | None:
-    """How many decisions, lists or visits a day of the log holds; None where it has no times, or spans no day."""
+    """Number of decisions, lists or visits per day of the log; None without times or within one day."""
     if "time" not in data["train"].arrays:
         return None
     total, first, last = 0, np.iinfo(np.int64).max, np.iinfo(np.int64).min

@@ -32,7 +32,7 @@ SOLVED = 1024  # rows solved at once
 
 
 class FactorisationConfig(Settings):
-    """How ratings are imputed."""
+    """Settings of the matrix factorisation that imputes ratings."""
 
     rank: int = Field(50, ge=1, description="length of the factors")
     missing: float = Field(2.0, description="m, the value of a missing rating")
@@ -52,7 +52,7 @@ class Ratings(NamedTuple):
     n_items: int
 
     def only(self, chosen: np.ndarray) -> Ratings:
-        """The entries where `chosen` is true."""
+        """Ratings at the entries where `chosen` is true."""
         return self._replace(user=self.user[chosen], item=self.item[chosen], value=self.value[chosen])
 
 
@@ -73,7 +73,7 @@ class Factors(NamedTuple):
 
 
 class _Side(NamedTuple):
-    """The ratings row by row (CSR). One entry more at the end is padding: it points at a row of zeros."""
+    """Ratings in CSR format by user or by item, with one padding entry at the end."""
 
     start: np.ndarray  # [rows + 1]
     column: Tensor  # [E + 1]
@@ -93,7 +93,7 @@ class _Side(NamedTuple):
         )
 
     def groups(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """(rows [b], their lengths [b], places of their entries [b, L]), the longest at most twice the shortest."""
+        """Yield batches of rows of similar length: rows [b], lengths [b], and positions of their entries [b, L]."""
         lengths = np.diff(self.start)[self.order]
         padding, first = len(self.value) - 1, 0
         while first < len(self.order):
@@ -149,7 +149,7 @@ HELD_OUT = 0.05  # share of known ratings that measure the imputation
 
 @dataclass(frozen=True)
 class Imputation:
-    """Imputed ratings of every sequence of a data set, and how good they are."""
+    """Imputed ratings of every sequence of a data set, with their error on held-out ratings."""
 
     factors: Factors
     quality: dict[str, float]
@@ -161,14 +161,14 @@ class Imputation:
         return {"quality": self.quality, "config": self.config.model_dump()}
 
     def save(self, folder: Path | str) -> None:
-        """Write it as a folder."""
+        """Write the imputation into a folder."""
         with whole_folder(Path(folder)) as partial:
             save_file({"users": self.factors.users, "items": self.factors.items}, partial / "factors.safetensors")
             write_json(partial / "imputation.json", {**self.to_dict(), "data": self.data})
 
     @classmethod
     def load(cls, folder: Path | str) -> Imputation:
-        """Read what `save` wrote."""
+        """Read an imputation that `save` wrote."""
         folder = Path(folder)
         about, arrays = read_json(folder / "imputation.json"), load_file(folder / "factors.safetensors")
         config = FactorisationConfig.parse(about["config"])
@@ -176,7 +176,7 @@ class Imputation:
 
 
 def ratings_of(data: Prepared) -> Ratings:
-    """Every known rating of every split, the latest where a pair was rated twice. A sequence is a user."""
+    """All known ratings of all splits, the latest of each pair; a sequence is a user."""
     values = np.array([float(name) if is_rating(name) else np.nan for name in data.events])
     if np.isnan(values).all():
         raise DataError(
@@ -202,7 +202,7 @@ def impute(data: Prepared) -> Imputation:
 
 
 def measure(factors: Factors, ratings: Ratings, held_out: np.ndarray) -> dict[str, float]:
-    """Error and order on held-out ratings, next to what an item's mean rating would give."""
+    """Error and rank order of the factors on held-out ratings, next to those of item means."""
     known, test = ratings.only(~held_out), ratings.only(held_out)
     counts = np.bincount(known.item, minlength=ratings.n_items)
     overall = known.value.mean()
@@ -240,7 +240,7 @@ def imputed_reward(scores: Scores, imputation: Imputation, data: Prepared, split
 
 
 def imputation_at(folder: Path | str, data: Prepared) -> Imputation:
-    """The imputation in `folder`; fitted and written there where there is none."""
+    """Load the imputation in `folder`; fit it and write it there if there is none."""
     folder = Path(folder)
     if (folder / "imputation.json").exists():
         return Imputation.load(folder)

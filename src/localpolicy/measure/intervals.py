@@ -14,7 +14,7 @@ BELIEF = 30.0  # rewarded decisions against which the spread of permuted rewards
 
 
 class Contributions(NamedTuple):
-    """What an estimate is the mean of, and how much of each reward it holds."""
+    """Values whose mean is an estimate, with their clusters and the leverage of each reward."""
 
     values: np.ndarray  # [U] of each list, or of each decision
     clusters: np.ndarray  # [U] the sequence of each
@@ -23,7 +23,7 @@ class Contributions(NamedTuple):
     unknown: float = 0.0  # by how much the estimate may be off either way, for what μ never shows
 
     def __sub__(self, other: Contributions) -> Contributions:
-        """Of a difference, on the same decisions: what luck gave the log it gave both."""
+        """Contributions of the difference of two estimates on the same decisions, which is paired."""
         values, leverage = self.values - other.values, self.leverage - other.leverage
         return self._replace(values=values, leverage=leverage, unknown=self.unknown + other.unknown)
 
@@ -38,12 +38,12 @@ class Contributions(NamedTuple):
 
     @property
     def se(self) -> float:
-        """Its standard error, clustered by sequence."""
+        """Standard error of the mean, clustered by sequence."""
         return clustered_se(self.values, self.clusters)
 
     @property
     def n(self) -> int:
-        """How many it is the mean of."""
+        """Number of values in the mean."""
         return len(self.values)
 
 
@@ -67,12 +67,12 @@ def lower_bound(values: np.ndarray, clusters: np.ndarray, *, confidence: float =
 
 
 def _t_errors(values: np.ndarray, clusters: np.ndarray, level: float) -> float:
-    """t_level se; NaN where there is one sequence."""
+    """t_level se; NaN for a single sequence."""
     return t_quantile(level, sequences_of(clusters) - 1) * clustered_se(values, clusters)
 
 
 def skewed(found: Contributions, *, confidence: float = CONFIDENCE) -> Bounds:
-    """The interval that decides: the normal one, and Hall's 1992 one for skewed sums, whichever end lies further out.
+    """Interval that decides: the wider end, on each side, of the normal one and Hall's (1992) for skewed sums.
 
     With T = √C (mean - J) / s and a = skewness / √C, Hall's transformation makes
     g(T) = T + a T²/3 + a² T³/27 + a/6 normal up to O(1/C); inverted, T = 3/a ((1 + a (z - a/6))^(1/3) - 1).

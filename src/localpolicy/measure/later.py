@@ -29,7 +29,7 @@ FEWEST_VISITS = 20  # below these the future is not tested
 
 
 class Later(NamedTuple):
-    """Covariance of later rewards with what the item brings in other visits, in standard errors."""
+    """Test of whether items shown now change later rewards: its t, in standard errors."""
 
     t: float
     least: float  # t above which the future matters
@@ -37,7 +37,7 @@ class Later(NamedTuple):
 
     @property
     def matters(self) -> bool:
-        """Whether a value per decision leaves out something that is there."""
+        """Whether items shown now significantly change later rewards, so that a value per decision misses them."""
         return self.t > self.least
 
 
@@ -76,7 +76,7 @@ def later_in(data: Prepared, splits: tuple[str, ...] = ("train", "validation")) 
 
 
 def _visits(data: Prepared, split: str) -> tuple[Visits, np.ndarray]:
-    """The decisions of a split, and the logged propensity of each: NaN where there is none."""
+    """Decisions of a split, and their logged propensities (NaN if there are none)."""
     visits, arrays = Visits.of_split(data, split), data[split].arrays
     chosen = np.asarray(arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
     if "propensity" not in arrays:
@@ -92,7 +92,7 @@ def _visits(data: Prepared, split: str) -> tuple[Visits, np.ndarray]:
 
 
 class Returns(NamedTuple):
-    """The gain in return of one policy over another, and whether what is shown now matters later."""
+    """Gain in return of one policy over another, and tests of whether later rewards matter."""
 
     gain: ReturnGain
     base: float  # what a visit, or a decision of one, earned by the log
@@ -102,7 +102,7 @@ class Returns(NamedTuple):
 
     @property
     def decides(self) -> bool:
-        """Whether the next reward alone is not what is asked."""
+        """Whether the return decides instead of the next reward, since later rewards change."""
         return self.later.matters or abs(self.own) > self.reach
 
 
@@ -110,7 +110,7 @@ def returns_of(
     new: Scores, old: Scores | None, known: Visits, later: Later, *, n_items: int, rules: OverlapRules | None = None,
     confidence: float = CONFIDENCE,
 ) -> Returns | None:  # fmt: skip
-    """The gain in return over the old policy, or over the log; None if visits have one decision, or μ is unknown.
+    """Gain in return over the old policy, or over the log; None if visits have one decision, or μ is unknown.
 
     Q̂ is fitted on the `known` visits, which are others than those that were scored.
     """

@@ -37,7 +37,7 @@ class Checked(NamedTuple):
 
 
 def cascade_test(log: Decisions) -> Checked | None:
-    """Whether rewards depend on the items below; None where no list has a place below another.
+    """Test of whether rewards depend on items below in the list; None if no list has two places.
 
     Σ_j of the covariances gets half of the level, for a list's places mostly behave equally; the places by themselves
     share the other half, for they may differ in sign.
@@ -62,7 +62,7 @@ BINS = 10  # of scores, at each place
 
 
 def stopping_test(log: Decisions, score: np.ndarray) -> Checked | None:
-    """Whether places below a reward earn less than places do: one-sided, for a keen visitor's earn more.
+    """One-sided test of whether places below a reward earn less than other places; None without any.
 
     A place's reward is compared with the mean of its place among items of about the same `score` [n] (how much μ makes
     of it). Where rewards have several sizes the test also asks below the largest (a purchase): half of the level each.
@@ -79,7 +79,7 @@ def stopping_test(log: Decisions, score: np.ndarray) -> Checked | None:
 
 
 def _below(log: Decisions, residual: np.ndarray, least: float) -> Checked:
-    """The residuals of places with a reward of at least so much above them: mean >= 0?"""
+    """One-sided test that places below a reward of at least `least` have a mean residual below 0."""
     met = np.cumsum(log.reward >= least)
     at_start: np.ndarray = np.repeat(
         (met - (log.reward >= least))[log.starts], np.diff(np.append(log.starts, len(met)))
@@ -90,7 +90,7 @@ def _below(log: Decisions, residual: np.ndarray, least: float) -> Checked:
 
 
 def _bins(score: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Which tenth of the scores of its place each is in [n]."""
+    """Tenth of the scores at its own place that each score is in: [n]."""
     found = np.zeros(len(score), np.int64)
     for number in range(int(place.max(initial=0)) + 1):
         here = np.flatnonzero(place == number)
@@ -100,7 +100,7 @@ def _bins(score: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def by_whole_lists(log: Decisions) -> Decisions:
-    """Decisions with every reward weighted by the ratio of its whole list: right whatever a reward depends on."""
+    """Decisions with every reward weighted by the ratio of its whole list: unbiased whatever rewards depend on."""
     return log._replace(weight=np.repeat(log.whole_weight, np.diff(np.append(log.starts, len(log.weight)))))
 
 
@@ -114,7 +114,7 @@ def pull_below(log: Decisions) -> np.ndarray:
 
 
 def _last(log: Decisions) -> np.ndarray:
-    """Whether a row is the last place of its list."""
+    """Mask of the rows at the last place of their list."""
     return np.append(log.places[1:] == 0, True)
 
 

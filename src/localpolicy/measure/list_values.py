@@ -38,7 +38,7 @@ class PlacedLists(NamedTuple):
 
 
 def weights(lists: PlacedLists, form: Form, examined: np.ndarray | None = None) -> np.ndarray:
-    """What each reward is weighted by [n]; `examined` is c [K], which values by places need."""
+    """Importance weights of each reward under one assumption `form` [n]; `examined` c [K] is for "by places"."""
     if form == "cascade":
         return np.asarray(lists.log.weight)
     if form == "whole lists":
@@ -59,14 +59,14 @@ def contributions(lists: PlacedLists, weight: np.ndarray) -> Contributions:
 
 
 def against(lists: PlacedLists, declared: np.ndarray, examined: np.ndarray) -> np.ndarray:
-    """Weights by places of a list that was never drawn; `declared` is the place of each row's item in it, -1: none."""
+    """Weights by places for a list that was never drawn; `declared` is each row's place in it, -1 if absent."""
     at = np.where(declared >= 0, examined[np.maximum(declared, 0)], 0.0)
     base = lists.mu @ examined
     return _over(at, base)
 
 
 def _over(values: np.ndarray, base: np.ndarray) -> np.ndarray:
-    """0 where the base is."""
+    """values / base, and 0 where the base is 0."""
     return np.asarray(np.divide(values, base, out=np.zeros_like(values), where=base > 0))
 
 
@@ -78,24 +78,24 @@ OUTSIDE = 1e-6  # chance below which an item counts as never there
 
 
 class Examined(NamedTuple):
-    """How likely each place is looked at, as far as draws have mixed the items of places."""
+    """Examination probability of each list place, relative to the first of the places it can be compared with."""
 
     curve: np.ndarray  # c [K], 1 at the first place of each group
     group: np.ndarray  # [K] the first of the places that each is compared with; of pinned places: itself
 
     @classmethod
     def known(cls, curve: np.ndarray) -> Examined:
-        """A curve from elsewhere, of places that can all be compared."""
+        """Examination from a curve measured elsewhere, for places that can all be compared."""
         return cls(curve, np.zeros(len(curve), np.int64))
 
     def covers(self, lists: PlacedLists) -> bool:
-        """Whether both laws leave every item in one group of places."""
+        """Whether both policies show every item only at places that can be compared with each other."""
         apart = self.group != self.group[lists.log.places][:, None]
         return not ((lists.mu > OUTSIDE) & apart).any() and not ((lists.pi > OUTSIDE) & apart).any()
 
 
 def examination(mu: np.ndarray, place: np.ndarray, reward: np.ndarray) -> Examined:
-    """c of every place, from the chances of each row's item at all places [n, K], its own place and reward.
+    """Estimate c of every place from the chances of each row's item at all places [n, K], its place and reward.
 
     Of an item that μ shows at k and at l, a reward at k counts μ(a at l) / (μ(a at k) + μ(a at l)), and one at l the
     rest: so both counts are of the same items, and their expectations are as c_k to c_l. All pairs together are
@@ -125,7 +125,7 @@ def examination(mu: np.ndarray, place: np.ndarray, reward: np.ndarray) -> Examin
 
 
 def _groups(pairs: np.ndarray) -> np.ndarray:
-    """The first of all places that each is joined to by any chain of pairs [K]."""
+    """First place of the group that each place is connected to by pairs: [K]."""
     joined = pairs | np.eye(len(pairs), dtype=bool)
     for _ in pairs:
         joined = joined @ joined
@@ -136,7 +136,7 @@ def _groups(pairs: np.ndarray) -> np.ndarray:
 
 
 class Chosen(NamedTuple):
-    """The estimate that stands, and the tests of its assumptions."""
+    """The estimate of whole lists that is used, with the tests of its assumptions."""
 
     form: Form
     weight: np.ndarray  # [n]
@@ -159,7 +159,7 @@ def value_of_lists(
     worth: np.ndarray | None = None,
     rules: OverlapRules | None = None,
 ) -> Chosen:
-    """By places unless the log refutes it: a cascade where people stop, whole lists where items below matter.
+    """Choose the weights by places, cascade or whole lists by tests of the log: the least variance not refuted.
 
     How places are looked at is estimated from the lists themselves where it is not given. Where a law moves items
     between places that were never mixed, the cascade stands, which needs no c. `worth` [n] orders items by what they

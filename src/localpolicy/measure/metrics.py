@@ -48,7 +48,7 @@ TILL = (
 
 
 def question_of(data: Prepared, split: str = "test") -> Question:
-    """What the rewards and propensities of a log allow to ask about the policies judged on `split`."""
+    """Estimand that the rewards and propensities of a log support for policies judged on `split`."""
     ranges = reward_ranges(data)
     answers = {event: span for event, span in ranges.items() if event != NO_ANSWER}
     if len({value for span in ranges.values() for value in span}) < 2:
@@ -69,7 +69,7 @@ def question_of(data: Prepared, split: str = "test") -> Question:
 
 
 def by_meetings(data: Prepared, split: str = "test") -> bool:
-    """Whether what counts is the first time that a sequence meets an item, with all that it earned by it.
+    """Whether the first interaction of a sequence with an item counts, with all its later rewards.
 
     So it is in logs of actions, such as views and purchases: what follows a view comes whatever is shown.
     """
@@ -77,7 +77,7 @@ def by_meetings(data: Prepared, split: str = "test") -> bool:
 
 
 def paid_events(data: Prepared) -> list[str]:
-    """Events a table shows, best paid first; none where events are ratings, of which there are too many."""
+    """Names of the events shown in tables, best paid first; none if events are ratings."""
     rewards = data.manifest["rewards"]
     names = [name for name in data.events if name not in (NO_ANSWER, CONTEXT) and not is_rating(name)]
     return sorted(names, key=lambda name: -float(rewards.get(name, 0.0)))
@@ -107,7 +107,7 @@ OWN: dict[str, OwnMetric] = {}  # the user's, by the names they gave
 
 
 def own_metric(function: OwnMetric) -> str:
-    """Take a function of ranks and rewards for a metric; its name is the function's."""
+    """Register a user's function of ranks and rewards as a metric under its own name; return the name."""
     name = getattr(function, "__name__", "")
     if not name.isidentifier() or name in METRICS:
         raise ConfigError(
@@ -129,7 +129,7 @@ def _own_values(name: str, rank: Array, tied: Array, reward: Array) -> Array:
 
 
 def metric(name: str) -> Callable[..., Array]:
-    """The function of ranks, of how many others tie there and of rewards that `nDCG@20` names; raise where none does.
+    """Function of ranks, ties and rewards for a metric name such as `nDCG@20`; ConfigError if it is unknown.
 
     Without @k all items count. Rewards matter to the user's own metrics alone, ties to the others.
     """
@@ -165,7 +165,7 @@ DEFAULT_METRICS = (*AT_K, "MRR")
 
 
 class EvaluateConfig(Settings):
-    """What is measured, and where."""
+    """Settings of an evaluation: split, metrics, positions and lists."""
 
     split: str = Field("test", description="the split to score: train, validation or test")
     min_history: int = Field(1, ge=0, description="smallest history of a scored position (default: as in training)")
@@ -182,6 +182,6 @@ class EvaluateConfig(Settings):
     @field_validator("metrics", mode="before")
     @classmethod
     def _named(cls, value: Any) -> Any:
-        """A function of the user's stands under its name from here on."""
+        """Replace a user's metric function by its name, and register it."""
         listed = [value] if callable(value) or isinstance(value, str) else value
         return tuple(own_metric(each) if callable(each) else each for each in listed)

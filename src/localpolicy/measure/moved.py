@@ -18,7 +18,7 @@ MOST = 10  # items, of both directions together
 
 
 class Moved(NamedTuple):
-    """An item, and the shares of all contexts in which it is shown first."""
+    """An item, and the shares of positions at which the old and the new policy show it first."""
 
     item: int
     name: str
@@ -40,12 +40,12 @@ class MostMoved(NamedTuple):
 
 
 def first_shares(scores: Scores, *, n_items: int) -> np.ndarray:
-    """How often a policy would show each item first, as a share of all positions: [V]."""
+    """Share of positions at which a policy shows each item first: [V]."""
     return np.bincount(scores.top.astype(np.int64), minlength=n_items) / max(len(scores), 1)
 
 
 def taken_shares(scores: Scores, *, n_items: int) -> np.ndarray:
-    """How often the log shows, or people take, each item, as a share of all positions: [V]."""
+    """Share of positions at which each item was logged: [V]."""
     return np.bincount(scores.item.astype(np.int64), minlength=n_items) / max(len(scores), 1)
 
 

@@ -16,7 +16,7 @@ DIGITS, MOST_DIGITS = 4, 9
 
 
 def known(value: float | None) -> TypeGuard[float]:
-    """Whether there is a number to show."""
+    """Whether a number is neither None nor NaN."""
     return value is not None and math.isfinite(value)
 
 
@@ -29,7 +29,7 @@ def decimals(values: Iterable[float | None], figures: int = FIGURES) -> int:
 
 
 def fixed(value: float | None, digits: int = 4, *, signed: bool = False) -> str:
-    """1,234.5; what rounds to zero has no sign."""
+    """Text with thousands separators and fixed digits: 1,234.5; zero has no sign."""
     if not known(value):
         return NOTHING
     text = f"{abs(value):,.{digits}f}"
@@ -38,17 +38,17 @@ def fixed(value: float | None, digits: int = 4, *, signed: bool = False) -> str:
 
 
 def short(value: float | None, figures: int = FIGURES) -> str:
-    """One number on its own."""
+    """Text of one number with a few significant digits."""
     return fixed(value, decimals([value], figures))
 
 
 def percent(share: float | None) -> str:
-    """12.3 %."""
+    """Text of a share: 12.3 %."""
     return f"{fixed(100 * share, 1)} %" if known(share) else NOTHING
 
 
 def range_text(interval: Interval, digits: int) -> str:
-    """± 0.012 where the interval is symmetric, else [0.10, 0.13]; nothing where it is exact."""
+    """Text of an interval: ± 0.012 if symmetric, else [0.10, 0.13]; empty if the value is exact."""
     if interval.exact:
         return ""
     if not (known(interval.low) and known(interval.high)):
@@ -62,7 +62,7 @@ def range_text(interval: Interval, digits: int) -> str:
 
 
 def interval_text(interval: Interval | None, digits: int | None = None, *, signed: bool = False) -> str:
-    """A figure with its 95 % interval, as plain text."""
+    """Text of a mean with its 95 % interval."""
     if interval is None or not known(interval.mean):
         return NOTHING
     digits = decimals([interval.mean]) if digits is None else digits
@@ -81,12 +81,12 @@ def joined(names: Iterable[str]) -> str:
 
 
 def counted(number: int, what: str) -> str:
-    """1 sequence, 2,000 sequences."""
+    """Text of a count with its noun in the right number: 1 sequence, 2,000 sequences."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def corrected(tests: int) -> str:
-    """Note for an interval or a mark that is one of several; empty for one made alone."""
+    """Note that an interval is corrected for several tests; empty for a single one."""
     return f", corrected for {counted(tests, 'comparison')}" if tests > 1 else ""
 
 

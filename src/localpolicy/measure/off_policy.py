@@ -44,7 +44,7 @@ def off_policy(
     beta: float | None = None,
     device: str = "auto",
 ) -> OffPolicy:
-    """What a policy would have earned on the log of another: a value with its interval by each estimator, or a refusal.
+    """Estimate what a policy would have earned on another policy's log: value and interval, or a refusal.
 
     `data` is a prepared log or its folder (default: the run's own). Then `policy` is a run, a saved baseline, a policy,
     or probabilities: a file or frame of item_id, probability and, where they differ between people, sequence_id.
@@ -105,7 +105,7 @@ def _several(estimator: str | Estimator | Sequence[str | Estimator]) -> Sequence
 
 
 def _as_lists(policy: Any) -> Any:
-    """A mapping from items to probabilities, as a table; anything else as it is."""
+    """Table of a policy given as a mapping from items to probabilities; any other policy unchanged."""
     if not isinstance(policy, Mapping):
         return policy
     return pa.table({"item_id": list(policy), "probability": [float(each) for each in policy.values()]})
@@ -117,7 +117,7 @@ def _as_lists(policy: Any) -> Any:
 def decisions_of_table(
     policy: Any, data: Any, *, columns: Mapping[str, str] | None = None, reward_model: Any = None
 ) -> dict[Estimand, Decisions]:
-    """The decisions of a table by each question that they answer, the first being the log's own."""
+    """Decisions of a table for each estimand it supports; the log's own estimand comes first."""
     table = _table(data, columns or {})
     propensity, reward = _numbers(table, "propensity"), _numbers(table, "reward")
     if not ((propensity > 0) & (propensity <= 1)).all():

@@ -27,7 +27,7 @@ from localpolicy.runs.run import BY_LIKELIHOOD, Run
 
 
 def names_of(runs: Sequence[Run], *, taken: Collection[str] = ()) -> list[str]:
-    """The folders' names, with their parents' where two are the same; none that is `taken` already."""
+    """Unique display names of runs: their folders' names, with the parent's name if two are equal."""
     names = [run.folder.stem if isinstance(run, ListsInMemory) else run.folder.name or str(run.folder) for run in runs]
     often = Counter(names)
     names = [
@@ -69,7 +69,7 @@ def open_data(run: Run) -> Prepared:
 
 
 def data_for(runs: Sequence[Run], data: Prepared | Path | str | None) -> Prepared:
-    """The rows all are measured on: those given, or else those of the first that was trained on any."""
+    """Prepared data to measure on: the given ones, or those of the first run that was trained."""
     if data is not None:
         opened = data if isinstance(data, Prepared) else Prepared(data)
         opened.verify()
@@ -105,7 +105,7 @@ def open_all(
     runs: Sequence[Run], data: Prepared | Path | str | None, *, split: str, beta: float | None = None,
     taken: Collection[str] = (), device: str = "auto",
 ) -> tuple[Prepared, list[Candidate]]:  # fmt: skip
-    """The rows that all are measured on, and each policy on them, the first at `beta`; what is incomparable is refused.
+    """Open the data to measure on and every run as a candidate, the first at `beta`; refuse incomparable runs.
 
     Names are those of the folders; none may be `taken`.
     """
@@ -182,7 +182,7 @@ def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Ca
 
 
 def _leaks(run: Run, data: Prepared, split: str) -> int | None:
-    """Sequences of the split that the run was trained on; None where it cannot be known any more."""
+    """Number of sequences of the split that the run was trained on; None if its data are gone."""
     try:
         trained, measured = open_data(run).sequence_ids("train"), data.sequence_ids(split)
         trained = trained if trained.type == measured.type else trained.cast(measured.type)
@@ -199,7 +199,7 @@ def is_made_of(candidate: Candidate, reference: Candidate) -> bool:
 
 
 def made_of(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
-    """A note for each reference whose weights the candidate holds: that is how it is made, and no fault."""
+    """Notes on references whose weights the candidate contains, so that their divergence has no seed noise."""
     return [
         f"{candidate.name} is made of {each.name}, so its divergence from that one is without the noise of a seed"
         for each in references

@@ -40,7 +40,7 @@ IN_A_ROW = (6, 4, 3, 2, 1)  # items that π draws in a deviation: the most that 
 
 
 class Visits(NamedTuple):
-    """Decisions in the order of their visits, all [n]; a list of several items is one decision."""
+    """Decisions by visit in order of time, all [n]; a list of several items is one decision."""
 
     sequence: np.ndarray
     item: np.ndarray
@@ -50,7 +50,7 @@ class Visits(NamedTuple):
 
     @classmethod
     def of(cls, sequence: np.ndarray, item: np.ndarray, reward: np.ndarray) -> Visits:
-        """From rows whose visits lie together, in the order of time."""
+        """Build from rows sorted by visit and time."""
         begins = np.diff(sequence, prepend=-1) != 0
         first = np.flatnonzero(begins)
         step = np.arange(len(sequence)) - np.repeat(first, np.diff(np.append(first, len(sequence))))
@@ -59,7 +59,7 @@ class Visits(NamedTuple):
 
     @classmethod
     def of_split(cls, data: Prepared, split: str) -> Visits:
-        """Decisions of a policy in a split. Of a list: its first item, and what all its places earned."""
+        """Build from the decisions of a split; a list counts as its first item with the sum of its rewards."""
         source = data[split]
         chosen = np.asarray(source.arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
         sequence = np.repeat(np.arange(len(source)), np.diff(source.offsets))[chosen]
@@ -74,12 +74,12 @@ class Visits(NamedTuple):
         return Visits(*(column[chosen] for column in self))
 
     def known(self, weight: np.ndarray) -> np.ndarray:
-        """Decisions of visits of which every weight is known [n]."""
+        """Mask of the decisions in visits without a NaN weight: [n]."""
         return ~np.isin(self.sequence, self.sequence[np.isnan(weight)])
 
     @property
     def starts(self) -> np.ndarray:
-        """Where each visit begins [U]."""
+        """Index of the first decision of each visit: [U]."""
         return np.flatnonzero(self.step == 0)
 
     def back(self, gained: np.ndarray, factor: np.ndarray) -> np.ndarray:
@@ -92,11 +92,11 @@ class Visits(NamedTuple):
         return value
 
     def next(self, values: np.ndarray, end: float = 0.0) -> np.ndarray:
-        """Of each decision the value of the one after it; `end` at the last of a visit: [n]."""
+        """Value of the following decision of the same visit [n]; `end` at the last one."""
         return np.where(np.append(self.step[1:], 0) > 0, np.append(values[1:], end), end)
 
     def last(self, values: np.ndarray) -> np.ndarray:
-        """Of each decision the value of the one before it; 0 at the first of a visit: [n]."""
+        """Value of the preceding decision of the same visit [n]; 0 at the first one."""
         return np.where(self.step > 0, np.roll(values, 1), 0.0)
 
     def forth(self, gained: np.ndarray, factor: np.ndarray) -> np.ndarray:
@@ -115,7 +115,7 @@ class Visits(NamedTuple):
 
 
 def read_visits(scores: Scores, *, propensities: str | None = None) -> tuple[Visits, np.ndarray] | None:
-    """The decisions a policy was scored on, with π/μ of each: NaN where it is not known.
+    """Decisions by visit of a scored policy, with π/μ of each (NaN if unknown); None without propensities.
 
     A list is one decision, with the product of its places' ratios; not known where a row of it is missing. None where
     the log has no propensities.
@@ -151,7 +151,7 @@ class ReturnModel(NamedTuple):
 
     @classmethod
     def fit(cls, visits: Visits, *, gamma: float, n_items: int, target: np.ndarray | None = None) -> ReturnModel:
-        """From the returns, or another target, of other visits than those that are judged."""
+        """Fit the model to returns (or to `target`) of visits other than those that are judged."""
         left = visits.returns(gamma) if target is None else target
         by_step = credible_means(_steps(visits), left, n_items=LONGEST + 1)
         left = left - by_step[_steps(visits)]
@@ -160,7 +160,7 @@ class ReturnModel(NamedTuple):
         return cls(gamma, by_step, by_item, credible_means(visits.item, left, n_items=n_items))
 
     def context(self, visits: Visits) -> np.ndarray:
-        """V̂(x): [n]."""
+        """V̂(x) of each decision: [n]."""
         return np.asarray(self.by_step[_steps(visits)] + self.by_item[visits.before])
 
     def logits(self, batch: Batch) -> Logits:
@@ -175,14 +175,14 @@ def _steps(visits: Visits) -> np.ndarray:
 
 
 class Opinion(NamedTuple):
-    """Q̂ at the decisions, as one policy meets it: both [n]."""
+    """Q̂ of the taken item and its mean under one policy, at each decision: both [n]."""
 
     taken: np.ndarray  # Q̂(x, a)
     expected: np.ndarray  # Σ_a π(a|x) Q̂(x, a)
 
     @classmethod
     def of(cls, model: ReturnModel, visits: Visits, expected: np.ndarray | None = None) -> Opinion:
-        """With Σ_a π(a|x) q(a) [n], where it is known; else V̂ alone, which is the same for every policy."""
+        """Q̂ by a return model; without `expected` (Σ_a π(a|x) q(a) [n]) only V̂, equal for all policies."""
         context = model.context(visits)
         if expected is None:
             return cls(context, context)
@@ -219,7 +219,7 @@ def of_deviations(
 
 
 class ReturnGain(NamedTuple):
-    """By how much more one policy's return is than another's, and which question that answers."""
+    """Gain in return of one policy over another, with its overlap and the estimand that was covered."""
 
     asked: Asked
     gain: Contributions  # paired: its mean is the gain, per visit, or per item that a deviation draws
@@ -231,7 +231,7 @@ class ReturnGain(NamedTuple):
 
     @property
     def refusal(self) -> str | None:
-        """Why the log does not say it."""
+        """Reason why the log does not support the estimate; None if it does."""
         return self.overlap.refusal
 
     @property
@@ -244,7 +244,7 @@ def return_gain(
     visits: Visits, new: np.ndarray, old: np.ndarray | None, model: ReturnModel, *,
     expected: tuple[np.ndarray | None, np.ndarray | None] = (None, None), rules: OverlapRules | None = None,
 ) -> ReturnGain:  # fmt: skip
-    """From π/μ of both policies [n], on visits that the model was not fitted on; of visits where the log covers these.
+    """Estimate the gain in return: of whole visits if the log covers them, else of a few items in a row.
 
     Without `old` it is over the log's own policy. `expected` has Σ_a π(a|x) q(a) of each, where it is known. Visits of
     which a weight is not known are left out.
@@ -280,7 +280,7 @@ def return_gain(
 def _in_a_row(
     visits: Visits, weights: list[np.ndarray], gamma: float, rules: OverlapRules | None
 ) -> tuple[int, Overlap]:
-    """The most items in a row that the log covers, and how well."""
+    """Largest number of consecutive items that the log covers, with the overlap."""
     earned, longest = visits.returns(gamma), int(visits.step.max()) + 1
     for steps in IN_A_ROW:
         if steps > 1 and steps >= longest:  # whole visits, which are not covered
@@ -305,12 +305,12 @@ def _of_rows(visits: Visits, weight: np.ndarray, steps: int) -> np.ndarray:
 
 
 def _of_whole_visits(visits: Visits, weight: np.ndarray, gamma: float, rules: OverlapRules | None) -> Overlap:
-    """How well the log's visits cover those of a policy."""
+    """Overlap of whole visits: how well the log's visits cover those of a policy."""
     product = np.multiply.reduceat(weight, visits.starts)
     earned = visits.returns(gamma)[visits.starts]
     return overlap(Decisions(product, earned, visits.sequence[visits.starts]), rules, single=weight)
 
 
 def _worse(found: list[Overlap]) -> Overlap:
-    """The one that is refused; else the one of the smaller effective sample."""
+    """The refused overlap if there is one, else the one with the smaller effective sample."""
     return min(found, key=lambda each: (each.refusal is None, each.effective))

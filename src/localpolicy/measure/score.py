@@ -40,7 +40,7 @@ class Scorer(Protocol):
 
 
 def seen_pairs(windows: Windows, window: Tensor, history: Tensor) -> tuple[Tensor, Tensor]:
-    """(position, item) for all that came before each position, which has `history` actions before it in its window."""
+    """(position, item) pairs of the items before each position in its window, `history` of them each."""
     position = torch.repeat_interleave(torch.arange(len(history), device=history.device), history)
     step = torch.arange(len(position), device=history.device) - (history.cumsum(0) - history)[position]
     return position, windows.arrays["item"][windows.offsets[window][position] + step].long()

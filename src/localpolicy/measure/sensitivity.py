@@ -30,7 +30,7 @@ HOUR, HOURS = 3_600_000, 24  # milliseconds
 
 
 class Sensitivity(NamedTuple):
-    """What a hidden cause would have to do, next to what an observed one does."""
+    """Strength that a hidden cause must have to undo a gain, next to that of an observed one."""
 
     strength: float  # Γ*; 1 where the gain is not significant anyway, infinite where nothing undoes it
     yardstick: float | None  # Γ of the strongest cause that the log shows; None where it shows none
@@ -103,7 +103,7 @@ def sensitivity(
     data: Prepared, split: str, weight: np.ndarray, reward: np.ndarray, sequence: np.ndarray,
     old: np.ndarray | None = None, *, confidence: float = CONFIDENCE,
 ) -> Sensitivity:  # fmt: skip
-    """What a hidden cause must do to undo a gain measured on a split, next to what an observed one does there."""
+    """Compute how strong a hidden cause must be to undo a gain on a split, next to an observed one there."""
     strength = strength_to_undo(weight, reward, sequence, old, confidence=confidence)
     seen = seen_causes(data, split)
     cause = max(seen, key=seen.__getitem__, default=None)
@@ -151,7 +151,7 @@ def seen_factor(
 
 
 def _choices(split: Split, data: Prepared) -> dict[str, np.ndarray]:
-    """Of each row that a policy chose: its item, the item before it in its history (V: none), and its hour."""
+    """Item, previous item in the history (V: none) and hour of each row that a policy chose."""
     starts, item = split.histories[0][:-1], np.asarray(split.arrays["item"]).astype(np.int64)
     last = np.concatenate([[data.n_items], item[:-1]])[: len(item)]
     last[starts[starts < len(item)]] = data.n_items

@@ -43,7 +43,7 @@ SIGNIFICANT = f"p < {_level(LEVELS[-1][0])}"
 
 @dataclass(frozen=True)
 class Paired:
-    """The difference first - second on the same positions; its interval excludes 0 exactly where it is significant."""
+    """Paired test: the difference first - second on the same positions, with interval and p-values."""
 
     difference: float
     se: float  # clustered by sequence
@@ -56,23 +56,23 @@ class Paired:
 
     @classmethod
     def around(cls, known: Interval) -> Paired:
-        """Of a difference whose interval that decides is known already, and nothing else."""
+        """Build from an interval alone; p-values and standard error are NaN."""
         none = math.nan
         return cls(known.mean, none, known.low, known.high, none, none, 0, none)
 
     @property
     def numbers(self) -> tuple[float, float, float, int]:
-        """The difference, its interval, and how many positions are behind it."""
+        """The difference, both ends of its interval, and n."""
         return self.difference, self.low, self.high, self.n
 
     @property
     def sign(self) -> int:
-        """+1 or -1 where the difference is significant at the confidence asked for, else 0."""
+        """+1 or -1 if the difference is significant at the requested confidence, else 0."""
         return int(self.low > 0) - int(self.high < 0)
 
     @property
     def alike(self) -> bool:
-        """Whether the two are equal at every position: an interval would only say that others were not seen."""
+        """Whether the two are equal at every position, so that no interval is meaningful."""
         return self.se == 0 and abs(self.difference) < 1e-12
 
     @property
@@ -103,7 +103,7 @@ def paired(first: np.ndarray, second: np.ndarray, clusters: np.ndarray, *, confi
 
 
 def paired_family(values: Mapping[Key, Values], *, confidence: float = CONFIDENCE) -> dict[Key, Paired]:
-    """Paired tests that are read together: Holm's correction over all of them, in p-values and in intervals.
+    """Paired tests with Holm's correction over all of them, in p-values and in intervals.
 
     Holm compares p with α / m', where m' falls from the number of tests to 1. The interval is that of confidence
     1 - α / m': it excludes 0 exactly where the corrected p-value is below α.
@@ -117,7 +117,7 @@ def paired_family(values: Mapping[Key, Values], *, confidence: float = CONFIDENC
 
 
 class _Gap(NamedTuple):
-    """Moments behind a paired test: the differences, of how many sequences, and how far out the values go."""
+    """Moments of a paired test: mean and error of the differences, number of sequences, largest value."""
 
     seen: Estimate
     sequences: int
@@ -186,7 +186,7 @@ def paired_bootstrap(first: np.ndarray, second: np.ndarray, clusters: np.ndarray
 
 
 def holm_factors(p_values: Sequence[float]) -> list[float]:
-    """What Holm (1979) multiplies each p-value with, before it is cut off at 1: from m down to 1.
+    """Factor by which Holm (1979) multiplies each p-value before it is cut off at 1: from m down to 1.
 
     p_(i) -> max_{j <= i} min(1, (m - j + 1) p_(j)), over p in rising order; a test not made (NaN) is not counted.
     """
@@ -201,7 +201,7 @@ def holm_factors(p_values: Sequence[float]) -> list[float]:
 
 
 def holm_steps(clear: Mapping[Key, float], interval: Callable[[Key, float], End], confidence: float) -> dict[Key, End]:
-    """Holm's rule where there are intervals and no p-values: each excludes 0 exactly where its test is significant.
+    """Interval of each test at the confidence that Holm's procedure gives it, for tests without p-values.
 
     From the clearest difference on (the largest of `clear`) they have the confidence 1 - α/m, 1 - α/(m - 1), ...;
     after the first that holds 0 none is significant, and the level stays.
@@ -217,22 +217,22 @@ def holm_steps(clear: Mapping[Key, float], interval: Callable[[Key, float], End]
 
 
 class Valued(Protocol):
-    """A policy whose values per position are known: an evaluation, or one pooled over seeds."""
+    """Protocol of a policy with values per position: an evaluation, or a policy pooled over seeds."""
 
     @property
     def name(self) -> str:
         """Name in tables."""
 
     def estimate(self, name: str) -> Estimate:
-        """The figure called `purchase.nDCG@20`."""
+        """Mean of the metric `purchase.nDCG@20`."""
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The values behind it [n], and the sequence of each."""
+        """Values per position of a metric [n], and the sequence of each."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sequences by their number of positions of one event."""
+    """Sequences with a certain number of positions of one event, with each policy's mean."""
 
     label: str
     means: dict[str, Estimate]  # by policy, over sequences
@@ -241,7 +241,7 @@ class Bucket:
 
     @property
     def stars(self) -> str:
-        """The paper's marks."""
+        """Significance stars as in the paper."""
         return "" if self.test is None else self.test.stars
 
     def to_dict(self) -> dict[str, Any]:
@@ -288,7 +288,7 @@ class Lead(NamedTuple):
 
 
 def column_leads(policies: Sequence[Valued], columns: Sequence[str]) -> dict[str, Lead]:
-    """By column: the best against the second best on the same positions."""
+    """Paired test of the best against the second best policy on the same positions, by column."""
     if len(policies) < 2:
         return {}
     order = {column: sorted(policies, key=lambda policy: -policy.estimate(column).mean)[:2] for column in columns}

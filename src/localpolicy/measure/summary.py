@@ -17,7 +17,7 @@ from localpolicy.measure.metrics import DEFAULT_METRICS, metric
 
 @dataclass(frozen=True)
 class Scores:
-    """One entry per position, all arrays [positions] unless they say otherwise."""
+    """Scores of one policy at every position of a split; arrays [positions] unless stated otherwise."""
 
     sequence: np.ndarray
     history: np.ndarray  # actions before this one in its whole sequence
@@ -54,14 +54,14 @@ class Scores:
         return len(self.rank)
 
     def metric(self, name: str, *, unseen: bool = False) -> np.ndarray:
-        """nDCG@20, say, at each position; with `unseen` among what its sequence did not hold before."""
+        """Values of a metric such as nDCG@20 at each position; with `unseen` among items new to the sequence."""
         if unseen:
             return metric(name)(self.rank_unseen, self.tied_unseen, self.reward)
         return metric(name)(self.rank, self.tied, self.reward)
 
     @property
     def list_number(self) -> np.ndarray:
-        """Which list each position stood in, counted from 0; in a log without lists each is a decision of its own.
+        """Index of the list that each position belongs to; without lists every position is its own.
 
         Lists lie together, in the order of their places. A list has a position with `above` = 0 unless
         `settings['last']` cut it off.
@@ -75,11 +75,11 @@ class Scores:
 
     @property
     def one_reward(self) -> bool:
-        """Whether a list has one reward, on its last row: single places then have none."""
+        """Whether a list has one reward, on its last row, so that single places have none."""
         return self.settings.get("list_reward") == "whole"
 
     def to_arrow(self) -> pa.Table:
-        """One row per position."""
+        """Table with one row per position."""
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         columns = {name: value for name, value in arrays.items() if name != "shown"}  # which has one entry per item
         columns["event"] = pa.DictionaryArray.from_arrays(columns["event"].astype(np.int16), self.events)
@@ -104,7 +104,7 @@ COLD = "cold items"  # positions at which an item was taken that training never 
 
 
 def groups(scores: Scores, known: np.ndarray | None = None) -> dict[str, np.ndarray]:
-    """Which positions a ranking metric averages over: each event that answers, all of these, repeats and new.
+    """Masks of the positions that ranking metrics average over: by event, all, repeats and new items.
 
     With `known` [V], which says what training shows, also those at which a cold item was taken.
     """
@@ -120,7 +120,7 @@ def groups(scores: Scores, known: np.ndarray | None = None) -> dict[str, np.ndar
 def segments(
     scores: Scores, counts: np.ndarray | None = None, known: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """Which positions each segment holds: by history length, by popularity of the item taken, repeat or new.
+    """Masks of the positions of each segment: by history length, item popularity, repeat or new.
 
     `counts` [V] says how popular each item is; without it there are no segments by popularity. `known` [V] says which
     items training shows; without it nothing is called cold.
@@ -160,7 +160,7 @@ REWARDS = ("AR@1", LIKED, AGREEMENT, "iAR@1")  # figures in units of reward, whe
 
 
 def values_of(scores: Scores, name: str, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The values whose mean is `purchase.nDCG@20`, `AR@1` or `logp` [n], and which positions these are [N].
+    """Values whose mean is `purchase.nDCG@20`, `AR@1` or `logp` [n], and a mask of their positions [N].
 
     Of the positions `within` [N] alone, where these are given.
     """
@@ -213,7 +213,7 @@ def figure(scores: Scores, name: str) -> Estimate:
 def ranking(
     scores: Scores, metrics: Iterable[str] = DEFAULT_METRICS, *, known: np.ndarray | None = None
 ) -> dict[str, Estimate]:
-    """`purchase.nDCG@20` and so on by group of positions; of all together weighted by reward, where rewards differ."""
+    """Ranking metrics such as `purchase.nDCG@20` by group of positions; all together weighted by reward."""
     metrics = tuple(metrics)
     figures = {
         f"{group}.{name}": mean_estimate(scores.metric(name)[here], scores.sequence[here])
@@ -231,7 +231,7 @@ def coverage(shown: np.ndarray) -> float:
 
 
 def popularity(shown: np.ndarray, counts: np.ndarray) -> float:
-    """E[count of a shown item] / E[count of a logged item]: 1 where lists are as popular as the log."""
+    """E[count of a shown item] / E[count of a logged item]: 1 if lists are as popular as the log."""
     logged = (counts.astype(np.float64) ** 2).sum() / max(counts.sum(), 1)
     return float(shown @ counts / max(shown.sum(), 1) / logged) if logged else float("nan")
 
@@ -240,7 +240,7 @@ COMPARED = ("entropy", "coverage@{lists}")  # of these figures, what a compariso
 
 
 def shown_figures(scores: Scores, counts: np.ndarray, lists: int) -> dict[str, Estimate | float]:
-    """What a policy would show, by name. A figure named here is in the long table, in JSON and on the terminal."""
+    """Metrics of what a policy would show, by name: coverage, entropy, popularity and likelihood."""
     return {
         "logp": figure(scores, "logp"),
         "entropy": figure(scores, "entropy"),

@@ -65,7 +65,7 @@ def true_value(
 
 
 def true_gains(truths: Mapping[str, Truth], confidence: float) -> dict[str, Paired]:
-    """By policy: J(π) - J(μ) with its normal interval, by Holm's steps over the policies."""
+    """True gain J(π) - J(μ) of each policy with its normal interval, Holm-corrected over the policies."""
     clear = {name: abs(truth.gain) / (truth.gain_se or 1e-300) for name, truth in truths.items()}
 
     def around(name: str, confidence: float) -> tuple[float, float]:
@@ -124,7 +124,7 @@ class PolicyAgent:
 
 
 def world_numbers(policy: Deployable, items: int) -> np.ndarray:
-    """The world's number of each item of the policy: [its V]."""
+    """Index in the world's catalogue of each item of the policy: [V]."""
     ids = policy.items["item_id"]
     number = ids.combine_chunks().cast(pa.int64()).to_numpy() if pa.types.is_integer(ids.type) else None
     if number is None or number.min(initial=0) < 0 or number.max(initial=0) >= items:
@@ -149,7 +149,7 @@ def histories(policy: Deployable, items: np.ndarray, events: np.ndarray, names: 
 
 
 def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, length: int) -> Batch:
-    """One position per row: the context after the row's items [B, t] where `kept`, of which the last few count."""
+    """Batch with one position per row: the context after the row's items [B, t] where `kept`, cut to `length`."""
     items, events = (torch.from_numpy(part[kept].astype(np.int64)) for part in (item, event))
     return batch_of_flat(items, events, torch.from_numpy(kept.sum(1)), length=length)
 
@@ -169,7 +169,7 @@ def _logits(probabilities: np.ndarray) -> DenseLogits:
 
 @dataclass(frozen=True)
 class RoundMeasure:
-    """Measures the policies of one world, all on the same contexts and (under one seed) the same visits."""
+    """Measures all policies of one world on the same contexts and (under one seed) the same visits."""
 
     world: World
     episodes: int

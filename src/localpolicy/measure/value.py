@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class OffPolicy(Result):
-    """All estimates of one policy. Where overlap is too small there is none, and `overlap.refusal` says why."""
+    """Off-policy estimates of one policy by estimator; none if `overlap.refusal` gives a reason."""
 
     estimates: dict[str, ValueEstimate]  # by estimator, as tables call it
     logged: ValueEstimate  # J(μ): the mean reward of the log itself
@@ -60,18 +60,18 @@ class OffPolicy(Result):
 
     @property
     def assumed(self) -> Literal["cascade", "nothing"] | None:
-        """What the value of whole lists takes for granted; None where there are none."""
+        """Assumption behind the value of whole lists: a cascade, or nothing; None without lists."""
         if not self.log.lists:
             return None
         return "nothing" if self.cascade is not None and self.cascade.fails else "cascade"
 
     @property
     def refusal(self) -> str | None:
-        """Why there is no estimate."""
+        """Reason why there is no estimate; None if there is one."""
         return self.overlap.refusal
 
     def summary(self) -> str:
-        """Each estimate with its interval, or why there is none."""
+        """One line: each estimate with its interval, or the reason why there is none."""
         if self.refusal is not None:
             return f"no estimate: {self.refusal}"
         said = [f"{name} {each.value:.4f}{_around(each)}" for name, each in self.estimates.items()]
@@ -84,7 +84,7 @@ class OffPolicy(Result):
         return {name: as_json(value) for name, value in vars(self).items() if name not in left_out}
 
     def to_arrow(self) -> pa.Table:
-        """One row per question and estimator; an estimator that says nothing has a refusal in place of numbers."""
+        """One row per estimand and estimator, with a refusal in place of numbers if it does not apply."""
         rows = []
         for each in (self, *self.beside.values()):
             for name, found in {"the log itself": each.logged, **each.estimates}.items():
@@ -103,7 +103,7 @@ SCHEMA = pa.schema(
 
 
 def _ends(found: ValueEstimate) -> Bounds:
-    """Of the interval that decides, else of the only one there is."""
+    """Ends of the deciding interval, or of the only one."""
     nothing = Bounds(math.nan, math.nan)
     return found.intervals.get(INTERVAL, next(iter(found.intervals.values()), nothing))
 
@@ -123,7 +123,7 @@ def value_of_scores(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy | None:
-    """What a scored policy earns: per decision, or per list if the log has lists, with the two other questions.
+    """Estimated value of a scored policy per decision, or per list with the other two estimands.
 
     None where the log has no propensities. Where a list has one reward, there are no other questions.
     """
@@ -144,7 +144,7 @@ def value_of_questions(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy | None:
-    """The value of decisions by each of several estimands, the others in its `beside`; None where one has none."""
+    """Estimated values for several estimands, the others in `beside` of the first; None if one has none."""
     found = []
     for estimand, log in logs.items():
         if log is None:
@@ -205,7 +205,7 @@ class ValueBound(NamedTuple):
 def value_bounds(
     logs: Sequence[Decisions], estimator: str | Estimator, *, delta: float = DELTA, scale: float = 1.0
 ) -> list[ValueBound]:
-    """Lower bounds for K policies at once: with probability 1 - δ all of them hold, since each does with 1 - δ/K.
+    """Lower bounds of the values of K policies that all hold at once with probability 1 - δ.
 
     The largest is looked for, so that all must hold: Holm's steps decide tests, and give no bound that is larger.
     Sequences are the independent unit. `scale` is the largest reward.

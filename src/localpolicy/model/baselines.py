@@ -37,7 +37,7 @@ def mixed(base: Tensor, rows: int, row: Tensor, item: Tensor, weight: Tensor, *,
 
 @dataclass(frozen=True)
 class LastItem:
-    """The last item again, then the popular ones."""
+    """Baseline that ranks the last item of the history first, then the popular ones."""
 
     share: Tensor  # [V] popularity
     codes: list[int]  # events that answer

@@ -76,7 +76,7 @@ class RemappedLoggingPolicy(Policy):
 
 
 def known_history(batch: Batch, older_index: Tensor) -> tuple[Batch, Tensor]:
-    """The batch without unknown items, in the older catalogue's indices; and new token indices by old ones.
+    """Batch without unknown items, in the older catalogue's indices; and new token indices by old ones.
 
     The second result [M] has, for each token of the old batch, the token of the new one with its context.
     """
@@ -169,7 +169,7 @@ class RemappedPolicy:
 
 
 def remap(policy: Deployable, data: Prepared) -> Deployable:
-    """The policy for another log: itself if it knows just the log's items and events, else mapped to them."""
+    """Policy for another log: itself if items and events are equal, else mapped to the log's."""
     same_items = policy.items["item_id"].equals(data.catalogue["item_id"])
     return policy if same_items and list(policy.origin.events) == data.events else RemappedPolicy(policy, data)
 

@@ -94,7 +94,7 @@ class Extension:
 
 
 def _appended(items: pa.Table, new: pa.Table, kinds: Mapping[str, str]) -> pa.Table:
-    """The catalogue with the new items after the old ones, without events."""
+    """Catalogue with the new items appended, which have no events."""
     columns = {
         "index": pa.array(np.arange(len(items), len(items) + len(new)), items.schema.field("index").type),
         "item_id": new["item_id"].combine_chunks().cast(items.schema.field("item_id").type),

@@ -57,7 +57,7 @@ def histories_of(given: Any, kind: pa.DataType) -> Histories:
 
 
 def _id(item: Any, kind: pa.DataType, number: int) -> Hashable:
-    """The item id as a number or text of the catalogue's type, whatever library's number it is; else DataError."""
+    """Item id as a number or text of the catalogue's type; DataError if it is neither."""
     plain = item.item() if isinstance(item, np.generic) else item
     fits = (
         isinstance(plain, int) and not isinstance(plain, bool) if pa.types.is_integer(kind) else isinstance(plain, str)
@@ -204,7 +204,7 @@ def lists_from(
 
 
 def answered_event(events: Sequence[str]) -> str:
-    """The event that is assumed for an item of a history without events: the first one that is an answer."""
+    """Event assumed for items of a history without events: the first one that is an answer."""
     return next(name for name in events if name not in (NO_ANSWER, CONTEXT))
 
 

@@ -167,7 +167,7 @@ class Features(nn.Module):
         return table if self.shard is None else self.shard.ranks.all_gather(table)[0]
 
     def served(self, table: Tensor) -> Tensor:
-        """The table as it is served: rows of new items are mixtures of the others."""
+        """Embedding table at serving time: rows of new items are mixtures of the others."""
         if self.new is None:
             return table
         served, known = table.clone(), self.whole(table)

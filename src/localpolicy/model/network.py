@@ -241,7 +241,7 @@ class Network(nn.Module):
         return "q" if "q_a" in self.heads else "reward" if "reward" in self.heads else None
 
     def parts(self) -> tuple[AnyHead, AnyHead | None]:
-        """The policy head, and None in place of a critic of its own (see `Towers.parts`)."""
+        """Pair (policy head, None): a single network has no critic of its own (see `Towers.parts`)."""
         return self.head("policy"), None
 
     @torch.no_grad()

@@ -53,7 +53,7 @@ class Towers(nn.Module):
 
     @property
     def towers(self) -> list[Network]:
-        """The networks, μ̂'s first."""
+        """Networks of the closed form, that of μ̂ first."""
         return [self.logging, *self.critics]
 
     @property

@@ -25,7 +25,7 @@ DTYPES = {torch.float64: "F64", torch.int64: "I64", torch.float32: "F32", torch.
 
 
 def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard: Shard | None) -> dict[str, Tensor]:
-    """The tensors, those named in `split` with the rows of all ranks. A collective: the leader gets them.
+    """Tensors with the rows of all ranks for those named in `split`, gathered on the leader (a collective).
 
     They are assembled in the leader's main memory, one after another.
     """
@@ -46,7 +46,7 @@ def whole_tables(tensors: Mapping[str, Tensor], *, split: Collection[str], shard
 
 
 def unique(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Each tensor once: a tied head is the embedding."""
+    """State without repeated tensors: a tied head is dropped in favour of the embedding."""
     kept, seen = {}, set()
     for name, tensor in state.items():
         if tensor.data_ptr() not in seen or not tensor.numel():

@@ -30,7 +30,7 @@ class Fitting(Protocol):
         """Run that estimates μ: trained as the first stage ('head'), or the one in the folder `given`."""
 
     def policy(self, name: str, objective: Objective, number: int = 0) -> Any:
-        """A policy as a stage of its own: of another seed where `number` says so."""
+        """Train a policy as a stage of its own; `number` gives it another seed."""
 
     def critic(self, objective: Objective, number: int, *, dropout: float | None, rate: float) -> Any:
         """Train a critic as a stage that starts from μ̂'s weights; `rate` is relative to train.learning_rate."""
@@ -88,7 +88,7 @@ class Objective(Settings):
         return None
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
-        """The β at which a run of this objective serves, by its manifest; None without a β."""
+        """β at which a run of this objective serves, from its manifest; None without a β."""
         return None
 
     def phase(self, step: int) -> int:

@@ -86,7 +86,7 @@ class LPIObserved(TDObjective):
         )
 
     def fit(self, fitting: Fitting) -> Any:
-        """One network; or of the power form μ̂ and the affine end, which together are the policy at every β."""
+        """Train one network; in the power form μ̂ and a second network, which together give every β."""
         if self.form != "power":
             return fitting.network()
         logging = fitting.policy("logging", MLE())
@@ -99,12 +99,12 @@ class LPIObserved(TDObjective):
 
     @property
     def described(self) -> str:
-        """How the policy is formed, for lists of runs."""
+        """Short text on how the policy is formed, for lists of runs."""
         return "power form; from the logging policy to observed weights"
 
     @property
     def largest_factor(self) -> None:
-        """No cap of (π_0/μ̂)^(1/β)."""
+        """None: (π_0/μ̂)^(1/β) is not capped."""
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
         """The β that the run was trained at."""

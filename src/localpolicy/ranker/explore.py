@@ -88,7 +88,7 @@ class ExploreConfig(Settings):
 
 @dataclass(frozen=True)
 class Draw:
-    """One way to draw lists: its cost, and the lists and days until the gain is detected."""
+    """One way to draw lists, with its cost and the lists and days until the gain is detected."""
 
     temperature: float
     pinned: int

@@ -357,7 +357,7 @@ def judged(
 
 
 def _difference(log: RequestLog, own: Law, law: Law, block: Padded) -> np.ndarray:
-    """What makes the logits of one law those of another [B, C]; 0 at what the log's law never shows."""
+    """Logits of `own` minus those of `law` [B, C]; 0 for items that `law` never shows."""
     logits = law.logits(log, block)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(np.isfinite(logits), own.logits(log, block) - logits, 0.0))

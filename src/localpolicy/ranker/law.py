@@ -26,7 +26,7 @@ COOLEST, WARMEST = 0.005, 20.0  # range of τ, in standard deviations of scores
 
 
 class Law(NamedTuple):
-    """Law by which lists were drawn, as far as it is known, and the test of it."""
+    """Distribution that lists were drawn from, as far as the log shows it, and its test."""
 
     kind: Kind
     temperature: float | None = None  # None: each request states its own, or probabilities do
@@ -47,7 +47,7 @@ class Law(NamedTuple):
         return self._asdict()
 
     def served(self, log: RequestLog) -> Law:
-        """The same law for new requests, which state no temperature: that of most drawn requests in the log."""
+        """The law for new requests without a stated temperature: that of most drawn requests in the log."""
         if self.kind != "scores" or self.temperature is not None or log.temperature is None:
             return self
         stated, counts = np.unique(log.temperature[log.temperature > 0], return_counts=True)
@@ -163,7 +163,7 @@ def law_of(log: RequestLog, *, temperature: float | None = None, standardise: bo
 
 
 def own_law(log: RequestLog, law: Law, *, temperature: float | None = None, standardise: bool | None = None) -> Law:
-    """The ranker's own law, which a layer tilts: not the law of lists that another layer has drawn from its scores."""
+    """The ranker's own law, which a layer tilts, without the tilt of a layer that drew the log's lists."""
     of_layer = log.standardise is not None and log.temperature is not None and (log.temperature > 0).any()
     stated = temperature is not None or of_layer  # else the probabilities are what the ranker declares
     if law.kind != "probabilities" or log.score is None or not stated:

@@ -121,7 +121,7 @@ class Layer:
         rules: Rules | None = None,
         shadow: bool = False,
     ) -> None:
-        """`beta` instead of the chosen one (inf: the ranker's declared law); `shadow` shows the ranker's own order."""
+        """Open a layer. `beta` replaces the chosen one (inf: no tilt), `shadow` shows the ranker's own order."""
         self.folder = Path(run)
         about = FORMAT.upgraded(read_sealed(self.folder / FILE), self.folder)
         with _readable(self.folder):
@@ -320,7 +320,7 @@ def _drawn(logits: np.ndarray, opened: Openings | None, k: int, rng: np.random.G
 
 
 def _plain(values: Any) -> list[Any]:
-    """A column as JSON has it."""
+    """Values of a column as plain JSON types."""
     return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 

@@ -75,7 +75,7 @@ def read_requests(
 
 
 def _as_lists(table: pa.Table) -> pa.Table:
-    """Lines of a layer's records as lists: pages of one draw are one; those under rules without a law are left out."""
+    """Rows of lists from a layer's records: pages of one draw are joined, lists with unknown probabilities dropped."""
     names = set(table.column_names)
     if not {"propensities", "page", "shown", "pinned"} <= names:
         return table
@@ -143,7 +143,7 @@ def _of_requests(table: pa.Table, left_out: list[str]) -> dict[str, Any]:
 
 
 def _standardise(values: pa.ChunkedArray) -> bool | None:
-    """Whether a log's scores were standardised before the draw; None if it does not say."""
+    """Whether a log's scores were standardised before the draw; None if the log does not state it."""
     stated = pc.unique(values.drop_null()).to_pylist()
     if len(stated) > 1 or not all(isinstance(one, bool) for one in stated):
         raise DataError(f"'standardise' must be true for every request or false for every one, found {stated[:3]}.")
@@ -151,7 +151,7 @@ def _standardise(values: pa.ChunkedArray) -> bool | None:
 
 
 def _persons(values: pa.ChunkedArray) -> np.ndarray:
-    """A code per person; a request of nobody known is a person of its own."""
+    """Integer code of each request's person; a request without a person gets a code of its own."""
     known = pc.is_valid(values).to_numpy(zero_copy_only=False)
     codes = np.arange(len(values), dtype=np.int64) + len(values)
     codes[known] = pc.dictionary_encode(texts(values.drop_null(), "person")).indices.to_numpy(zero_copy_only=False)

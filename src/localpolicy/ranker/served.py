@@ -29,12 +29,12 @@ log = logging.getLogger(__name__)
 
 
 def is_served(given: Any) -> bool:
-    """Whether it is a folder that `lpi rotate` has written."""
+    """Whether a path is a folder that `lpi rotate` has written."""
     return isinstance(given, str | Path) and (Path(given) / RAW).is_dir()
 
 
 def served_tables(folder: Path | str) -> tuple[pa.Table, pa.Table]:
-    """Requests and outcomes of its reranked lists."""
+    """Tables of requests and outcomes from a folder's reranked lists."""
     seen, outcomes = _seen(Path(folder))
     requests, left_out = [], Counter[str]()
     for pages in _draws(Path(folder)).values():
@@ -65,7 +65,7 @@ def served_tables(folder: Path | str) -> tuple[pa.Table, pa.Table]:
 
 
 def _seen(folder: Path) -> tuple[dict[str, tuple[int, float]], list[dict[str, Any]]]:
-    """How many places of each list were seen, with the share of lists that is logged; and the answers."""
+    """Number of seen places and logged share of each list; and the answers."""
     places: dict[str, tuple[int, float]] = {}
     outcomes = []
     for file in sorted(folder.glob("*.parquet")):
@@ -97,7 +97,7 @@ def _rows(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _request(pages: list[dict[str, Any]], seen: Mapping[str, tuple[int, float]]) -> dict[str, Any] | str:
-    """One list as a row of requests, or why it is none."""
+    """Row of requests for one list, or the reason why it is left out."""
     first = min(pages, key=lambda page: page["page"])
     shown: list[Any] = []
     joined: list[str] = []

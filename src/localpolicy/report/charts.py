@@ -48,7 +48,7 @@ MarkType = Literal["area", "line", "point", "rect", "rule", "text"]
 
 @dataclass(frozen=True)
 class Series:
-    """A policy, and how it is drawn: an objective has one colour and shape, its policies differ in fill and dash."""
+    """A policy with its colour, shape, fill and dash in charts; policies of one objective share colour and shape."""
 
     policy: PolicyInfo
     colour: str
@@ -58,7 +58,7 @@ class Series:
 
 
 def all_series(contents: Contents) -> list[list[Series]]:
-    """The policies of each section as they are drawn; an objective looks the same in all of them."""
+    """Drawing styles of the policies of each section; an objective looks the same in all sections."""
     objectives = dict.fromkeys(policy.objective for section in contents.sections for policy in section.policies)
     strangers = [name for name in objectives if name not in OBJECTIVES]
     look = OBJECTIVES | dict(zip(strangers, cycle(OTHERS), strict=False))
@@ -105,7 +105,7 @@ GREY, DARK = "#8a8f98", "#5b6068"  # of what is not a policy; legible on light a
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawing and the words that go with it."""
+    """A Vega-Lite chart with its caption, title and table of numbers."""
 
     identity: str
     spec: dict[str, Any]
@@ -122,7 +122,7 @@ class Chart:
 
 
 def looks(series: Sequence[Series]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """How a row's policy is drawn: as a line, and as a point."""
+    """Altair encodings of a policy's style, for lines and for points."""
 
     def of(style: str) -> dict[str, Any]:
         drawn_as = [getattr(each, style) for each in series]
@@ -135,7 +135,7 @@ def looks(series: Sequence[Series]) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def numbers_of(title: str, by: str, values: Sequence[Datum], *, counts: bool = False) -> Table:
-    """What a chart draws, as a table: its epochs, rounds, segments or bins down, its policies across."""
+    """Table of the numbers in a chart: epochs, rounds, segments or bins down, policies across."""
     names, steps = (list(dict.fromkeys(datum[field] for datum in values)) for field in ("policy", by))
     worded = any(isinstance(step, str) for step in steps)
     rows: list[list[str | Cell]] = []
@@ -155,7 +155,7 @@ def numbers_of(title: str, by: str, values: Sequence[Datum], *, counts: bool = F
 def drawn(
     layers: Sequence[alt.Chart], data: Mapping[str, Sequence[Datum]], *, height: int, description: str
 ) -> dict[str, Any]:
-    """Layers over one another as a Vega-Lite spec that takes the width it is given."""
+    """Vega-Lite spec of the layers on top of each other, as wide as its container."""
     chart = alt.layer(*layers).properties(width="container", height=height, description=description)
     spec: dict[str, Any] = chart.to_dict()
     spec["datasets"] = {name: list(rows) for name, rows in data.items()}  # by hand: Altair would check every row
@@ -170,18 +170,18 @@ def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: 
 
 
 def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
-    """The name of a rule, next to it."""
+    """Text layer with the name of each rule next to it."""
     place: dict[str, Any] = {"align": align, "baseline": "top", "dx": dx, "dy": dy}
     return layer(f"{data}_words", data, "text", fontStyle="italic", color=DARK, **place)
 
 
 def tips(**titles: str) -> list[alt.Tooltip]:
-    """What is shown of a point: the title of each field of its row."""
+    """Tooltips that show the given fields of a data row under these titles."""
     return [alt.Tooltip(f"{name}:N", title=said) for name, said in titles.items()]
 
 
 def bar(figure: Interval, name: str, axis: str = "") -> Datum:
-    """Ends of the bar that shows an interval: cut off at 0 and 1 where the figure cannot go beyond them."""
+    """Ends of an interval's bar, cut off at 0 and 1 if the metric cannot go beyond them."""
     share = SHARE.search(name) is not None
     least = 0.0 if share or NOT_NEGATIVE.search(name) else -math.inf
     low = max(figure.low, least) if known(figure.low) else figure.mean

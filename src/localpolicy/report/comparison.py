@@ -39,14 +39,14 @@ Bars = Sequence[tuple[float, float, int]]  # of a histogram: from, to, contexts
 
 
 class Names(dict[str, str]):
-    """What a policy is called on the page: its run's name, if nothing else is given."""
+    """Display names of policies; a policy without one keeps its own name."""
 
     def __missing__(self, name: str) -> str:
         return name
 
 
 def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
-    """The whole report of one comparison, as one HTML file; `titles` say what items are called."""
+    """Write the report of a comparison as one HTML file; `titles` are display names of items."""
     section = comparison_section(comparison, titles=titles)
     settings = {
         "localpolicy": __version__,
@@ -65,7 +65,7 @@ def comparison_section(
     comparison: Comparison, *, names: Mapping[str, str] | None = None, base: Path | None = None,
     titles: Titles | None = None, samples: bool = True, of: str | None = None, verdict: Gate | None = None,
 ) -> Section:  # fmt: skip
-    """One comparison as a section; runs in the folder `base` are named relative to it.
+    """Report section of one comparison; runs in the folder `base` are named relative to it.
 
     Findings about one policy are about the one called `of`, or else about the best that is meant to improve. A
     `verdict` on one of them says with its checks and its figures whether it is better.
@@ -118,7 +118,7 @@ def comparison_section(
 
 
 def _decided(row: Measurement, comparison: Comparison) -> Measurement:
-    """A true gain has the interval that decides whether it is one, as its mark has."""
+    """Row of the true gain with its Holm-corrected interval; any other row unchanged."""
     gain = comparison.true_gains.get(row.policy) if row.figure == TRUE_GAIN else None
     return row if gain is None else row._replace(low=gain.low, high=gain.high)
 
@@ -127,7 +127,7 @@ def _decided(row: Measurement, comparison: Comparison) -> Measurement:
 
 
 def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> PolicyInfo:
-    """Who it is, and how its run was trained."""
+    """Description of a policy for the report: name, objective, β, training curve and run."""
     info = PolicyInfo(names[candidate.name], candidate.origin.objective, js_histogram=bars)
     run = candidate.run
     if run is None or not run.started:
@@ -150,7 +150,7 @@ def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> 
 
 
 def _stages(manifest: Mapping[str, Any], curve: Sequence[Mapping[str, Any]]) -> dict[str, StageCurve]:
-    """The validations of each network of a closed form; the run counts their epochs on, here each begins at 1."""
+    """Validation curve of each network of a closed form, with epochs that begin at 1."""
     stages, before = {}, 0
     # Where a critic was calibrated, the other half chose the slope and β.
     on = HALF if "calibration" in manifest.get("improvement", {}) else VALIDATION
@@ -236,7 +236,7 @@ SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
 
 
 def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[SampleLists]:
-    """What μ̂ and the best other policy would show after a few held-out histories, spread over the split."""
+    """Lists of μ̂ and of the best other policy for a few held-out histories."""
     estimates = {reference.name for reference in comparison.references}
     others = [each for each in comparison.candidates if each.name not in estimates and each.run is not None]
     order = {name: place for place, name in enumerate(comparison.order(comparison.main))}
@@ -268,5 +268,5 @@ def _sample(policies: Mapping[str, Policy], data: Prepared, split: str, index: i
 
 
 def _called(ids: Sequence[object], names: Sequence[str] | None, titles: Titles) -> list[str]:
-    """By their titles, where these are given; else by the item table's names, or by their ids."""
+    """Display names of items: their titles if given, else the item table's names, else their ids."""
     return [titles.get(str(item), str(name)) for item, name in zip(ids, names or ids, strict=True)]

@@ -23,27 +23,27 @@ ASKS = "Ranks ask in part what was shown before: whether to deploy it is for the
 
 
 def called_on(comparison: Comparison, section: Section) -> dict[str, str]:
-    """Name of each policy in the section."""
+    """Display name in the section of each policy, by its name in the comparison."""
     return dict(zip(comparison.names, section.names, strict=True))
 
 
 def who_is(comparison: Comparison, section: Section) -> dict[str, Candidate]:
-    """The policies by what the section calls them."""
+    """Candidate of each policy, by its display name in the section."""
     return dict(zip(section.names, comparison.candidates, strict=True))
 
 
 def judged_on(comparison: Comparison, section: Section) -> str:
-    """Name in the section of the best of the policies that are meant to be better than the log."""
+    """Display name of the best new policy."""
     return called_on(comparison, section)[comparison.best_new]
 
 
 def level_of(section: Section, policy: str, figure: str = "") -> str:
-    """A policy's mean of a figure, by default of the one that decides."""
+    """Text of a policy's mean of a metric, by default of the deciding one."""
     return short(section.mean(policy, figure or section.main))
 
 
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
-    """In words for the person who decides, not for the one who trains: what was found. The gate says what to deploy."""
+    """First screen of a comparison's report, for readers who decide: sentence, key numbers, next step."""
     called, base, best = called_on(comparison, section), section.baseline, judged_on(comparison, section)
     if comparison.question.kind == "nothing":
         return _nothing_to_decide(comparison, section)
@@ -75,7 +75,7 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
 
 
 def _found(comparison: Comparison, section: Section, best: str, gain: Paired) -> str:
-    """Whether the best new policy is better than what imitates the log."""
+    """Sentence on whether the best new policy is significantly better than the baseline."""
     over = f"{_base(comparison, section)}: {_change(section, best, gain)}"
     several = corrected(comparison.comparisons(comparison.main))
     if gain.sign > 0:
@@ -86,7 +86,7 @@ def _found(comparison: Comparison, section: Section, best: str, gain: Paired) ->
 
 
 def _base(comparison: Comparison, section: Section, end: str = "") -> str:
-    """What gains are taken over, and that it imitates the log where it does."""
+    """Name of the baseline, with a note if it imitates the log."""
     imitates = who_is(comparison, section)[section.baseline].estimates_logging
     return f"{section.baseline}, which imitates the log{end}" if imitates else section.baseline
 
@@ -96,7 +96,7 @@ def _of_several(comparison: Comparison) -> str:
 
 
 def _by_ranks(section: Section, best: str, gain: Paired) -> str:
-    """What ranks say, where they do not decide."""
+    """Sentence on the difference in ranks, for logs in which ranks do not decide."""
     said = gain_words(section.main)["yes" if gain.sign > 0 else "lower" if gain.sign < 0 else "cannot tell"]
     sure = ", significantly" if gain.sign else ""
     over = f"than {section.baseline} ({_change(section, best, gain)}{sure})"
@@ -113,7 +113,7 @@ def _simple_wins(comparison: Comparison, section: Section, best: str, strongest:
 
 
 def _unknown(comparison: Comparison, section: Section, best: str) -> str:
-    """Why there is no gain."""
+    """Sentence on why the gain could not be measured."""
     named = {called: name for name, called in called_on(comparison, section).items()}
     if comparison.main == comparison.value:
         for policy in (section.baseline, best):
@@ -184,7 +184,7 @@ def _next_step(comparison: Comparison, section: Section, best: str, command: str
 
 
 def _gate_command(comparison: Comparison, new: Candidate, base: Candidate) -> str:
-    """What can be pasted; empty where one of the two lies in no folder."""
+    """Command line of `lpi gate` for these two policies; empty if one of them is not in a folder."""
     if new.run is None or base.run is None:
         return ""
     deployed = [] if base.estimates_logging else [base.run.folder]
@@ -219,7 +219,7 @@ def _gain_number(comparison: Comparison, section: Section, best: str, gain: Pair
 
 
 def _js_number(comparison: Comparison, section: Section, best: str) -> list[KeyNumber]:
-    """How far a policy is from the log; none of an estimate of it."""
+    """Key number: distance (JS) of a policy from the log; none for an estimate of the log."""
     if who_is(comparison, section)[best].estimates_logging:
         return []
     name, js = f"distance of {best} from the log (JS)", section.mean(best, "JS")
@@ -232,7 +232,7 @@ def _js_number(comparison: Comparison, section: Section, best: str) -> list[KeyN
 
 
 def _last_number(section: Section, best: str) -> KeyNumber:
-    """The true reward, if a simulated world knows it; else how much of the catalogue it shows."""
+    """Key number: true reward if a simulated world knows it, else the catalogue coverage."""
     gains = {name: gain for name in section.names if (gain := section.figure(name, "true gain"))}
     shares = {name: f"{share:+.0%}" for name in gains if (share := section.true_share(name)) is not None}
     if best in shares:

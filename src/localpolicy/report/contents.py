@@ -40,7 +40,7 @@ VALIDATION, HALF = "all validation sequences", "every second validation sequence
 
 
 class StageCurve(NamedTuple):
-    """The epochs of one network of a closed form, counted from 1."""
+    """Validation curve of one network of a closed form, with epochs counted from 1."""
 
     curve: Sequence[Mapping[str, Any]]
     selected_epoch: int | None
@@ -50,7 +50,7 @@ class StageCurve(NamedTuple):
 
 @dataclass(frozen=True)
 class PolicyInfo:
-    """Who was measured, and how it was trained. Its figures are rows of the section's long table."""
+    """Description of a measured policy: objective, β, weights and training curve."""
 
     name: str  # as people call it: "lpi_cb β=0.1"
     objective: str
@@ -79,7 +79,7 @@ OF_PAGES = ("segments", "moved", "checks", "traded")  # fields of a section that
 
 @dataclass(frozen=True)
 class Section:
-    """One comparison: policies on the same data."""
+    """Report section of one comparison: policies on the same data, with their long table and charts."""
 
     title: str
     about: str  # what the data is, in two sentences
@@ -113,11 +113,11 @@ class Section:
         return {(row.policy, row.name): row.interval for row in self.measurements if row.round is None}
 
     def figure(self, policy: str, name: str) -> Interval | None:
-        """A policy's `purchase.nDCG@20`, `JS` or `coverage@20`, where it was measured."""
+        """A policy's metric (`purchase.nDCG@20`, `JS`, `coverage@20`) with its interval; None if not measured."""
         return self._by_name.get((policy, name.removeprefix("all.")))
 
     def mean(self, policy: str, name: str) -> float | None:
-        """Mean of a figure, without its interval."""
+        """Mean of a policy's metric, without its interval; None if it was not measured."""
         figure = self.figure(policy, name)
         return None if figure is None else figure.mean
 
@@ -127,12 +127,12 @@ class Section:
         return None if gain is None or level is None or not level.mean else gain / level.mean
 
     def said(self, name: str) -> str:
-        """A figure as people say it: purchase nDCG@20."""
+        """Display name of a metric: purchase nDCG@20."""
         return self.columns.get(name, name)
 
     @property
     def metric(self) -> str:
-        """The figure that decides, as people say it."""
+        """Display name of the deciding metric."""
         return self.said(self.main)
 
     @property
@@ -141,7 +141,7 @@ class Section:
         return [policy.name for policy in self.policies]
 
     def decisive(self, policy: str) -> float:
-        """Its figure that decides; a missing one counts as the lowest."""
+        """A policy's mean of the deciding metric; -inf if it was not measured."""
         mean = self.mean(policy, self.main)
         return mean if mean is not None and math.isfinite(mean) else -math.inf
 
@@ -158,7 +158,7 @@ class Section:
 
 @dataclass(frozen=True)
 class KeyNumber:
-    """A number behind the answer, and what it means."""
+    """A number on the first screen of a report, with its name and meaning."""
 
     value: str
     name: str
@@ -167,7 +167,7 @@ class KeyNumber:
 
 @dataclass(frozen=True)
 class Contents:
-    """A whole report; without sections its first screen alone."""
+    """Content of a whole report; without sections only its first screen."""
 
     title: str
     verdict: str  # the answer, in a sentence or two

@@ -33,13 +33,13 @@ def _improved(policy: PolicyInfo) -> bool:
 
 
 def _by_ratio(policy: PolicyInfo) -> bool:
-    """Whether its objective weighs by π/μ̂, as IPS."""
+    """Whether a policy's objective weights the log by π/μ̂, as IPS does."""
     objective = find(policy.objective)
     return objective is not None and objective.weighs_by_ratio
 
 
 def claims(section: Section) -> list[Claim]:
-    """The paper's claims and ours, whether they hold here, and what it means where one does not."""
+    """Claims of the paper and of ours about one demo world, each with its outcome."""
     improved = [policy for policy in section.policies if _improved(policy)]
     gains = {policy.name: gain for policy in improved if (gain := section.figure(policy.name, TRUE_GAIN))}
     ordered = sorted(improved, key=lambda policy: -(policy.beta or 0.0))
@@ -104,7 +104,7 @@ def _ranked(section: Section, figure: str) -> list[tuple[PolicyInfo, float]]:
 
 
 def headline(sections: Mapping[str, Section]) -> tuple[str, list[KeyNumber]]:
-    """What the best LPI policy of each world earns over the log's, and what earned more where something did."""
+    """Sentence and key numbers on the best LPI policy's gain over the log's policy in each world."""
     shares, signs, numbers = {}, [], []
     for world, section in sections.items():
         order = [policy for policy, _ in _ranked(section, TRUE_GAIN)]
@@ -125,7 +125,7 @@ def headline(sections: Mapping[str, Section]) -> tuple[str, list[KeyNumber]]:
 
 
 def demo_table(section: Section) -> Table:
-    """What each policy earns and how far it moved, for a terminal of 80 columns."""
+    """Table of each policy's reward and divergence for a terminal of 80 columns."""
 
     def cell(policy: str, figure: str) -> Cell:
         interval, gain = section.figure(policy, figure), figure == TRUE_GAIN
@@ -156,7 +156,7 @@ def claim_lines(section: Section) -> list[str]:
 def demo(
     *, out: Path | str, seed: int = 0, quick: bool = False, force: bool = False, episodes: int = 4_000
 ) -> Contents:
-    """Run every scenario into the folder `out`; `report.html` and `demo.json` lie in it when it is done.
+    """Run every scenario and write `report.html` and `demo.json` into the folder `out`.
 
     `quick` takes a tenth of the log and of the visits that measure: to see that all works, in a minute or two.
     """

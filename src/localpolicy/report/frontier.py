@@ -22,13 +22,13 @@ TRUTH = "true J"
 
 
 def upright(section: Section) -> str | None:
-    """The figure that stands upright: the truth where it is known, else the one that decides, else the first."""
+    """Name of the metric on the vertical axis: the true J, else the deciding metric, else the first column."""
     names = (TRUTH, section.main, *section.columns)
     return next((name for name in names if any(section.figure(each.name, name) for each in section.policies)), None)
 
 
 def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart | None:
-    """One point per policy that has both a figure and a divergence."""
+    """Chart of reward against divergence, one point per policy; None if no policy has both."""
     figure = upright(section) or ""
     truth, axis = figure == TRUTH, "J(π)" if figure == TRUTH else section.said(figure)
     shown = [
@@ -84,7 +84,7 @@ def frontier(section: Section, series: Sequence[Series], identity: str) -> Chart
 
 
 def _floor_text(section: Section) -> str:
-    """The noise floor in words, with as many decimals as the divergences next to it."""
+    """Text of the noise floor, with as many decimals as the divergences next to it."""
     distances = [section.mean(policy.name, "JS") for policy in section.policies]
     digits = decimals([*distances, section.floor.mean if section.floor else None])
     return f"noise floor {interval_text(section.floor, digits)}"
@@ -163,7 +163,7 @@ def _layers(series: Sequence[Series], axis: str, data: dict[str, list[Datum]]) -
 
 
 def trade(section: Section, series: Sequence[Series], identity: str) -> Chart | None:
-    """Gains in one event against gains in another: one point per policy, one line per objective over β."""
+    """Chart of gains in one event against gains in another, with a line per objective over β."""
     across, along = (list(section.traded)[1], section.traded[0]) if len(section.traded) > 1 else ("", "")
     shown = [each for each in series if {across, along} <= section.gains.get(each.policy.name, {}).keys()]
     if len(shown) < 2 or not across:
@@ -221,7 +221,7 @@ def trade(section: Section, series: Sequence[Series], identity: str) -> Chart | 
 
 
 def _gained(name: str, gain: Paired, digits: int) -> Datum:
-    """A gain and its interval, on one axis."""
+    """Chart data of a gain and its interval on one axis."""
     interval = Interval(gain.difference, gain.low, gain.high)
     ends = {f"{name}_low": float(gain.low), f"{name}_high": float(gain.high)}
     return {name: float(gain.difference), **ends, f"{name}_text": interval_text(interval, digits, signed=True)}
@@ -237,7 +237,7 @@ TICKS = [digit * 10**power for power in range(-9, 1) for digit in (1, 2, 5)]
 
 
 def histogram(section: Section, series: Sequence[Series], identity: str) -> Chart | None:
-    """Bars of the share of contexts by JS, one row for every policy that has them."""
+    """Chart of the share of contexts by JS, one row per policy; None without any."""
     histograms = {each.policy.name: each.policy.js_histogram for each in series}
     totals = {name: sum(count for *_, count in bars) for name, bars in histograms.items()}
     rows = {name: bars for name, bars in histograms.items() if totals[name]}

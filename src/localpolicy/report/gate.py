@@ -33,7 +33,7 @@ MEANINGS = {
 
 
 def gate_tables(verdict: Gate, *, why: bool = False) -> list[Table]:
-    """The answer in a few lines, and a line for each check; with `why` all reasons, notes, and what was not asked."""
+    """Tables of a verdict: its answer, then its checks; with `why` all checks with reasons and notes."""
     checks = checks_table(verdict.checks, why=why)
     decided = [] if verdict.decided_by == "nothing" else [f"Decided by: {decided_by(verdict)}."]
     left = len(verdict.checks) - len(checks.rows) + len(verdict.notes)
@@ -42,20 +42,20 @@ def gate_tables(verdict: Gate, *, why: bool = False) -> list[Table]:
 
 
 def answer_table(verdict: Gate) -> Table:
-    """The answer, one reason with its number, its ground, its caveats, and the next step."""
+    """Table of the answer: reason with its number, what it is based on, caveats and the next step."""
     rows = [*answer_rows(verdict).items(), ("next", verdict.next_step)]
     title = f"{verdict.answer.upper()}: {verdict.evaluation.name} instead of {verdict.replaced}"
     return Table(title, [Column("", numeric=False)] * 2, rows)
 
 
 def answer_rows(verdict: Gate) -> dict[str, str]:
-    """What stands behind an answer, by name: why, ground, and caveats if there are any."""
+    """Rows behind an answer by name: why, ground, and caveats if there are any."""
     but = {"but": "; ".join(verdict.caveats)} if verdict.caveats else {}
     return {"why": verdict.reason, "ground": verdict.ground_text, **but}
 
 
 def checks_table(checks: Sequence[Claim], *, why: bool = False) -> Table:
-    """A line for each check that was asked, with its numbers; with `why` every check, with its reason."""
+    """Table of the checks that may refuse, with their numbers; with `why` of all checks with reasons."""
     shown = checks if why else [check for check in checks if check.asked or not check.judged]
     rows = [[check.figure, MARKS.get(check.outcome, check.outcome), *_found(check, why)] for check in shown]
     heads = ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"]
@@ -63,29 +63,29 @@ def checks_table(checks: Sequence[Claim], *, why: bool = False) -> Table:
 
 
 def _found(check: Claim, why: bool) -> tuple[str, ...]:
-    """The reason of a check, or its numbers."""
+    """Cells of a check: its reason with `why`, else its value, interval and n."""
     if why:
         return (check.because,)
     return (*(text or NOTHING for text in check.found), f"{check.n:,}" if check.n else NOTHING)
 
 
 def decided_by(verdict: Gate) -> str:
-    """What made the answer, as people say it."""
+    """Display name of the metric or check that decided."""
     return value_text(verdict.deciding) if verdict.decided_by == "value" else verdict.decided_by
 
 
 def numbered(notes: Iterable[str]) -> dict[str, str]:
-    """Notes as facts of a page."""
+    """Notes as settings of a page: "note 1", "note 2", …"""
     return {f"note {number}": note for number, note in enumerate(notes, start=1)}
 
 
 def value_text(check: Claim) -> str:
-    """The estimated value as people say it."""
+    """Display name of the estimated value, with its unit."""
     return f"value (estimated reward per {check.unit.removesuffix('s')})"
 
 
 def gate_headline(verdict: Gate) -> Contents:
-    """The first screen of a page: the answer, the numbers behind it, and what to do."""
+    """First screen of a verdict's page: the answer, its key numbers and the next step."""
     told = [check for check in verdict.checks if check.asked or check.figure == "divergence"]
     numbers = [_number(check, verdict) for check in told if check.figure in NAMES and check.value is not None]
     return Contents(

@@ -38,7 +38,7 @@ TRUST = (
 
 @wraps(study.go)
 def go(log: Any, *, shown: Callable[[Table], object] = print, **options: Any) -> GoResult:
-    """From a log to a verdict, and its page."""
+    """Run `go` from a log to its verdict, and write the page."""
 
     def table(asked: Asked) -> None:
         shown(guess_table(asked.guessed, asked.log, asked.titles))
@@ -49,7 +49,7 @@ def go(log: Any, *, shown: Callable[[Table], object] = print, **options: Any) ->
 
 
 def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table:
-    """One line per column of the log: used as what, or ignored and why."""
+    """Table of the log's columns: the guessed role of each, or why it is ignored."""
 
     def kind(use: Use) -> tuple[str, ...]:
         """Columns side by side that are numbered alone (f0, f1, …) and ignored for the same reason share a line."""
@@ -72,7 +72,7 @@ def guess_table(guessed: Guess, path: Path, titles: Path | None = None) -> Table
 
 
 def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
-    """How the log was read, and the answer; with `why` the reason of every check."""
+    """Tables of a `go` result: how the log was read, and the verdict; with `why` every check's reason."""
     read = guess_table(result.asked.guessed, result.data.path)
     if result.verdict is not None:
         return [read, *([moved_table(result)] if moves(result) else []), *gate_tables(result.verdict, why=why)]
@@ -86,12 +86,12 @@ def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
 
 
 def moves(result: GoResult) -> bool:
-    """Whether the judged policy shows any item first more or less often than what is deployed."""
+    """Whether the judged policy changes how often any item is shown first."""
     return result.moved is not None and bool(result.moved.more or result.moved.less)
 
 
 def moved_table(result: GoResult) -> Table:
-    """The items that move most, with their shares of the first place before and after, and what the gain comes to."""
+    """Table of the items whose share of first places changes most, with the gain per 1,000 and per day."""
     moved, verdict = result.moved, result.verdict
     assert moved is not None and verdict is not None
     before = "taken, in the log" if verdict.deployed is None else f"first, by {verdict.against}"
@@ -121,7 +121,7 @@ def gain_text(result: GoResult) -> str:
 
 
 def money_numbers(result: GoResult) -> list[KeyNumber]:
-    """Gain in the unit of the log's column, if the rewards are such a column's and a gain was estimated."""
+    """Key numbers: gain in the unit of the log's reward column; none without such a column."""
     found, verdict = result.gain, result.verdict
     if found is None or verdict is None or not found.named:
         return []
@@ -131,7 +131,7 @@ def money_numbers(result: GoResult) -> list[KeyNumber]:
 
 
 def write_go(result: GoResult, path: Path) -> Contents:
-    """One HTML file: the answer, how much of the critic's opinion is in the policy that was judged, and all figures."""
+    """Write the page of a `go` result as one HTML file: verdict, trust in the critic, all metrics."""
     verdict, improvement = result.verdict, result.chosen.manifest.get("improvement")
     section = comparison_section(
         result.comparison, base=path.parent, titles=result.titles, of=result.chosen.folder.name, verdict=verdict
@@ -164,7 +164,7 @@ def write_go(result: GoResult, path: Path) -> Contents:
 
 
 def trust_in_critic(improvement: Mapping[str, Any]) -> KeyNumber:
-    """The share of the critic's advantage that is used, with a caveat if its error is above that of plain means."""
+    """Key number: share of the critic's advantage that is used, with a caveat if its error is large."""
     error, text = improvement.get("critic_error"), TRUST
     label = "trust in the critic"
     if error is not None and error["critic"] > error["plain"]:
@@ -177,7 +177,7 @@ def trust_in_critic(improvement: Mapping[str, Any]) -> KeyNumber:
 
 
 def as_judged(section: Section, verdict: Gate) -> Section:
-    """The section with the figure drawn that made the answer, or else the one that says whether it is better.
+    """Section that draws the metric behind the verdict, or else the one that says whether it is better.
 
     A figure that the policy does not have is not drawn; the caption names the other policies that have none.
     """

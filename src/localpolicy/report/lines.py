@@ -28,7 +28,7 @@ def _lines(
     series: Sequence[Series], identity: str, title: str, values: Sequence[Datum], *, by: str, scale: alt.Scale,
     share: bool, tip: str, caption: str,
 ) -> Chart:  # fmt: skip
-    """One line per policy. By round every point is marked, with its interval; by epoch those that were kept are."""
+    """Line chart by epoch or by round, one line per policy; intervals by round, selected epochs marked."""
     rounds = by == "round"
     first, last = (end(datum[by] for datum in values) for end in (min, max))
     domain = (0, max(last, 1)) if rounds else (first, max(last, 2))
@@ -74,7 +74,7 @@ WEIGHED = "effective share of the weights"
 
 
 def curves(series: Sequence[Series], identity: str) -> list[Chart]:
-    """One chart per rule (their values are not comparable), the effective share, and a closed form's stages."""
+    """Charts of training: validation metric by selection rule, effective share, stages of a closed form."""
     rules, shares, stages = (defaultdict[str, list[Datum]](list) for _ in range(3))
     met: set[tuple[str, str]] = set()
     for policy in (each.policy for each in series):
@@ -102,7 +102,7 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
 
 
 def _measured_on(values: Sequence[Datum]) -> str:
-    """On which sequences the lines of a chart were measured, policy by policy where that differs."""
+    """Sentence on the sequences that a chart was measured on, by policy if they differ."""
     names = defaultdict[str, dict[str, None]](dict)
     for datum in values:
         names[datum["on"]][datum["policy"]] = None
@@ -146,7 +146,7 @@ WEIGHTS = {
 
 
 def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
-    """How the objective weighed the log at the selected epoch; None if no policy has weights."""
+    """Table of each objective's weights at the selected epoch; None if no policy has weights."""
     weighed = {policy.name: policy for policy in section.policies if policy.weights}
     if not weighed:
         return None
@@ -175,7 +175,7 @@ def weights_table(section: Section, names: Mapping[str, Cell]) -> Table | None:
 
 
 def _measured(series: Sequence[Series], by: str, name: str, rows: Sequence[tuple[object, Measurement]]) -> list[Datum]:
-    """Rows of the long table with the sample that each covers, as a chart draws them: policy by policy."""
+    """Chart data of long-table rows, policy by policy, with the sample that each covers."""
     digits = decimals([row.mean for _, row in rows])
     return [
         {"policy": row.policy, by: place, "value": row.mean, **charts.bar(row.interval, name),
@@ -199,7 +199,7 @@ ROUND_SHARES = ("coverage@1", "effective share")
 
 
 def round_charts(section: Section, series: Sequence[Series], identity: str) -> list[Chart]:
-    """One chart per figure that was measured by round."""
+    """One chart per metric that was measured by round."""
     figures = defaultdict[str, list[tuple[object, Measurement]]](list)
     for row in section.measurements:
         if row.round is not None and known(row.mean):
@@ -214,7 +214,7 @@ def round_charts(section: Section, series: Sequence[Series], identity: str) -> l
 
 
 def rounds_picture(contents: Contents, figures: Iterable[str]) -> str:
-    """These figures of the first section side by side as one SVG, with a legend."""
+    """SVG text with charts of these metrics of the first section side by side, with a legend."""
     section, series = contents.sections[0], charts.all_series(contents)[0]
     names = [each.policy.name for each in series]
     drawings = {chart.title: chart.spec for chart in round_charts(section, series, "")}
@@ -253,7 +253,7 @@ BOTH = "repeats against new items"
 
 
 def segment_charts(section: Section, series: Sequence[Series], identity: str) -> list[Chart]:
-    """One chart per way of cutting the contexts and metric. One segment alone shows nothing."""
+    """Charts of each metric by segment, one per way of cutting; none for a single segment."""
     cuts = defaultdict[tuple[str, str], list[tuple[object, Measurement]]](list)
     for row in section.segments:
         kind, _, part = ("popularity", "", COLD) if row.group == COLD else row.group.partition(" ")

@@ -33,7 +33,7 @@ NEXT = (
 
 
 def loop_verdict(arms: Sequence[Trajectory]) -> str:
-    """Which objective earns most at the end, and which lost or fell."""
+    """Sentences on which objective earns most at the end, and which lost or fell."""
     last, best = last_round(arms), best_of(arms)
     value, js = (best.last[name].mean for name in ("true J", "JS"))
     said = [
@@ -55,7 +55,7 @@ def loop_verdict(arms: Sequence[Trajectory]) -> str:
 
 
 def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Contents:
-    """loop.json, loop.md, report.html and loop.svg into the folder `out`."""
+    """Write loop.json, loop.md, report.html and loop.svg into the folder `out`."""
     out, contents = Path(out), loop_contents(loop)
     for path in (out / "loop.json", *([json] if json is not None else [])):
         write_json(path, loop.to_dict())
@@ -68,7 +68,7 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
 
 
 def loop_contents(loop: Loop) -> Contents:
-    """The report: the policies of the last round side by side, and how they got there."""
+    """Content of a loop's report: policies of the last round, and metrics by round."""
     arms = loop.trajectories
     last = last_round(arms)
     facts = {"rounds": last, **loop.config.model_dump(mode="json")}
@@ -157,7 +157,7 @@ def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
 
 
 def loop_markdown(loop: Loop, contents: Contents) -> str:
-    """The tables, and what went wrong, for people."""
+    """Markdown text of a loop's tables and symptoms."""
     facts = [f"| {name} | {value} |" for name, value in contents.sections[0].facts.items()]
     parts = [
         f"# A loop in the {loop.config.world}",

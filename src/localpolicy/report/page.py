@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def tables_page(tables: Sequence[Table], *, title: str) -> str:
-    """A page of tables."""
+    """HTML text of a page of tables."""
     return render("tables.html", title=title, tables=tables) + "\n"
 
 
@@ -36,7 +36,7 @@ MISSING = "no pictures were drawn: they need altair and vl-convert (pip install 
 
 
 def can_draw() -> bool:
-    """Whether the extra `report` is there."""
+    """Whether the packages of the extra `report` are installed."""
     return all(find_spec(name) is not None for name in EXTRA)
 
 
@@ -54,7 +54,7 @@ def write_picture(spec: dict[str, Any], path: Path) -> Path:
 
 
 def _static(spec: dict[str, Any]) -> dict[str, Any]:
-    """A page's chart takes the width it is given and finds room for names by script; a file can do neither."""
+    """Copy of a chart's spec with fixed sizes for a file: a page sizes its charts by script."""
     drawn: dict[str, Any] = json.loads(json.dumps(spec))
     if drawn.get("width") == "container":
         drawn["width"] = WIDTH
@@ -82,7 +82,7 @@ def write_report(contents: Contents, path: Path | str) -> Path:
 
 
 def report_page(contents: Contents) -> str:
-    """The HTML text: what each section has, put in order by its template."""
+    """HTML text of a report, from the template."""
     from localpolicy.report.charts import all_series
 
     drawn = enumerate(zip(contents.sections, all_series(contents), strict=True), start=1)
@@ -94,7 +94,7 @@ def report_page(contents: Contents) -> str:
 
 
 def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, Any]:
-    """The charts and tables of a section; what it does not have is empty."""
+    """Charts and tables of a section for the template; empty if the section has no data for them."""
     from localpolicy.report.frontier import frontier, histogram, trade
     from localpolicy.report.lines import curves, round_charts, segment_charts, weights_table
 
@@ -123,7 +123,7 @@ def _drawn(section: Section, series: Sequence[Series], name: str) -> dict[str, A
 
 @cache
 def library() -> str:
-    """Vega, Vega-Lite and vega-embed, in the version that Altair writes for, if it is bundled."""
+    """JavaScript bundle of Vega, Vega-Lite and vega-embed, in Altair's version if vl_convert has that one."""
     import altair
     import vl_convert
 
@@ -133,7 +133,7 @@ def library() -> str:
 
 
 def _embedded(content: object) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON text escaped so that it cannot end its script element."""
     text = json.dumps(content, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
@@ -149,7 +149,7 @@ MARKS = {1: BETTER, -1: WORSE, 0: None}
 
 
 def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
-    """All policies by every figure that any has; the logging policy's own value below them."""
+    """Table of all policies by all metrics, with the logging policy's own value below."""
     columns = {
         "true J": Column("J(π)", "true reward per decision"),
         TRUE_GAIN: Column("gain", "J(π) − J(μ)"),
@@ -171,7 +171,7 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
 
 
 def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
-    """Every policy at every k of `AT_K`."""
+    """Table of every policy's metrics at each k of `AT_K`."""
     note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
     columns = {figure: Column(said) for figure, said in section.at_k.items()}
     return side_by_side(EVERY_K, names, columns, lambda *of: _page_cell(section, *of, marked=False), note)

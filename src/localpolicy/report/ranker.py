@@ -11,7 +11,7 @@ from localpolicy.report.table import Table
 
 
 def improvement_tables(result: Improvement) -> list[Table]:
-    """What was found, and the tilts that were tried."""
+    """Tables of an improved ranker: verdict and gain, then the tilts that were tried."""
     law = result.law
     rows = [("requests", f"{result.requests:,}"), ("how lists were drawn", _law(result))]
     if law.overlap is not None and law.same_first is not None:
@@ -61,7 +61,7 @@ def _gain(gain: Gain, earned: float) -> str:
 
 
 def explore_tables(plan: ExplorePlan) -> list[Table]:
-    """A row per way to draw, and what online tests of one finished candidate would need."""
+    """Table of an exploration plan: one row per way to draw, with a note on online tests."""
     columns = {
         "τ": [f"{one.temperature:g}" for one in plan.draws],
         "pins": [f"{one.pinned}" for one in plan.draws],

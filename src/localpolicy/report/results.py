@@ -44,7 +44,7 @@ WEIGHED = {"effective_share": "effective sample of the weights", "clipped_share"
 
 
 def run_table(run: Run) -> Table:
-    """The selected epoch, its losses and weights, and the digest of the weights."""
+    """Table of a run: selected epoch, losses, weights and digest."""
     manifest, last = run.manifest, run.selected_metrics()
     rows = [
         *run.selection().items(),
@@ -59,7 +59,7 @@ def run_table(run: Run) -> Table:
 
 
 def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """What the closed form chose, and what its critic knows."""
+    """Rows on a closed form: the chosen β and slope, and the quality of its critic."""
     if improvement is None:
         return []
     by = improvement["chosen_by"]
@@ -95,7 +95,7 @@ MOST = 10  # lists and ranks shown; `to_frame()` has all
 
 
 def lists_table(lists: Lists) -> Table:
-    """One row per history, best item first."""
+    """Table of lists, one row per history, best item first."""
     shown = min(MOST, lists.indices.shape[1])
     called = lists.items if lists.names is None else lists.names
     rows = [[str(number), *map(str, items[:shown])] for number, items in enumerate(called[:MOST])]
@@ -108,7 +108,7 @@ def lists_table(lists: Lists) -> Table:
 
 
 def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
-    """All tables about a prepared data set."""
+    """Yield the tables on a prepared data set."""
     yield counts_table(data)
     reader = READERS.get(data.manifest.get("source", ""))
     if reader and (expected := compare(data.manifest, reader.editions, reader.preset)):
@@ -203,7 +203,7 @@ def write_quality(data: Prepared, quality: Quality) -> Path:
 
 
 def _bars(title: str, counts: Histogram) -> Table:
-    """A histogram as a table with bars: it needs no library, prints well, and screen readers can read it."""
+    """Table of a histogram with text bars, readable on terminals and by screen readers."""
     most = max(counts.values(), default=1)
     rows: list[list[str | Cell]] = [
         [label, f"{count:,}", Cell("", bar=count / most)] for label, count in counts.items()
@@ -241,7 +241,7 @@ PAGES: dict[type, Callable[[Any, Path], object]] = {
 
 
 def tables_of(result: object) -> list[Table]:
-    """The tables that show a result; none of what has no table."""
+    """Tables that display a result; none if its type has no table."""
     return next((TABLES[kind](result) for kind in type(result).__mro__ if kind in TABLES), [])
 
 

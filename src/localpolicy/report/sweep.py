@@ -20,13 +20,13 @@ LOG = logging.getLogger(__name__)
 
 
 def sweep_tables(sweep: Sweep) -> list[Table]:
-    """Every point on validation; the chosen one on test."""
+    """Tables of a sweep: every point on validation, the chosen one on test."""
     points, chosen = points_table(sweep), sweep.chosen
     return [points] if chosen is None else [points, chosen_table(sweep, chosen)]
 
 
 def points_table(sweep: Sweep) -> Table:
-    """One row per point."""
+    """Table of a sweep's points, one per row."""
     measured = (row for row in sweep.measurements if row.seed is None and row.split == "validation")
     rows, around = list[list[str]](), {(row.policy, row.figure): row.interval for row in measured}
     for tried in sweep.tried:
@@ -105,7 +105,7 @@ def section(sweep: Sweep) -> Section:
 
 
 def verdict(sweep: Sweep) -> str:
-    """Which point was chosen, by which figure."""
+    """Sentence naming the chosen point and the metric that chose it."""
     if sweep.chosen is None:
         return f"No point is within JS {sweep.max_js:g}."
     among = "" if sweep.max_js is None else f" within JS {sweep.max_js:g}"
@@ -114,7 +114,7 @@ def verdict(sweep: Sweep) -> str:
 
 
 def claims(sweep: Sweep) -> list[Claim]:
-    """Is any point within the budget, and is the chosen one better than the second best by more than noise?"""
+    """Claims that a point is within the budget and that the best point leads beyond noise."""
     found = []
     if sweep.max_js is not None:
         claim = f"a point is within the budget of JS {sweep.max_js:g}"
@@ -126,7 +126,7 @@ def claims(sweep: Sweep) -> list[Claim]:
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """For `sweep.json`: the long table, and the claims."""
+    """Content of `sweep.json`: the long table, and the claims."""
     return {**sweep.to_dict(), "claims": as_json(claims(sweep))}
 
 

@@ -27,7 +27,7 @@ SENTENCE = 25  # characters; a column where most cells are longer and have words
 
 
 class Mark(NamedTuple):
-    """A sign next to a number, and what it means."""
+    """A sign next to a number, such as ▲, with its meaning."""
 
     sign: str
     meaning: str
@@ -36,7 +36,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """A heading, what it means, and whether the column holds numbers."""
+    """Column of a table: its title, meaning, and whether it holds numbers."""
 
     title: str
     note: str = ""
@@ -59,7 +59,7 @@ class Cell:
 
     @classmethod
     def of(cls, figure: Interval | None, digits: int, mark: Mark | None = None) -> Cell:
-        """A mean with its interval."""
+        """Cell of a mean with its interval."""
         if figure is None or not known(figure.mean):
             return cls(NOTHING)
         return cls(fixed(figure.mean, digits), value=figure.mean, around=range_text(figure, digits), mark=mark)
@@ -95,7 +95,7 @@ class Table:
 
     @property
     def heads(self) -> list[Column]:
-        """The columns. One given by its title alone is numeric unless it names rows, or most cells are sentences."""
+        """Columns of the table, with numeric ones detected if only a title is given."""
 
         def numeric(index: int) -> bool:
             texts = [row[index].text for row in self.body]
@@ -107,11 +107,11 @@ class Table:
 
     @property
     def body(self) -> list[list[Cell]]:
-        """The rows, all in cells."""
+        """Rows of the table with every value as a `Cell`."""
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
 
     def noted(self, best: str = BOLD) -> str:
-        """The note, by how the best of a column is marked, and why a cell is empty."""
+        """Note below the table, with the meaning of its marks and of empty cells."""
         cells = [cell for row in (*self.body, *self.foot) for cell in row]
         return sentences({
             self.note: self.note,
@@ -124,7 +124,7 @@ class Table:
         return [[cell.plain() for cell in row] for row in (*self.body, *self.foot)]
 
     def fitting(self, width: int) -> list[Table]:
-        """The same table in parts no wider than `width`: some columns each, so that no number is broken over lines.
+        """Parts of the table no wider than `width`, each with some of the columns.
 
         Every part begins with the columns that name its rows. A table with a column of sentences stays in one part: its
         sentences take several lines.
@@ -146,7 +146,7 @@ class Table:
         return tables
 
     def print_on(self, console: rich.console.Console) -> None:
-        """The parts that fit the console, between title and note over its whole width; nothing is cut off."""
+        """Print the table on a console, in parts that fit its width."""
         from rich import box
         from rich.table import Table as RichTable
         from rich.text import Text
@@ -180,7 +180,7 @@ class Table:
         return notebook(self)
 
     def markdown(self) -> str:
-        """A Markdown table under its title."""
+        """Markdown text of the table under its title."""
         heads = self.heads
         lines = [
             f"**{self.title}**\n",
@@ -191,7 +191,7 @@ class Table:
         return "\n".join(lines) + (f"\n\n{note}\n" if (note := self.noted()) else "\n")
 
     def latex(self) -> str:
-        """A LaTeX table (booktabs)."""
+        """LaTeX text of the table (booktabs)."""
         heads = self.heads
         lines = [
             r"\begin{table}",
@@ -218,7 +218,7 @@ def latex_text(text: str) -> str:
 
 
 def best_cell(value: float, column: Sequence[float], stars: str = "", digits: int = 4) -> Cell:
-    """A number, best where it is the largest of its column as shown. Ties are all largest; a single value is not."""
+    """Cell of a number, marked as best if no shown number of its column is larger."""
     others = [other for other in column if other == other]
     best = len(others) > 1 and value == value and fixed(value, digits) == fixed(max(others), digits)
     return Cell(fixed(value, digits), best, stars)

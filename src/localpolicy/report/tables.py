@@ -38,7 +38,7 @@ def side_by_side(
     title: str, names: Mapping[str, Cell], columns: Mapping[str, str | Column], cell: Callable[[str, str], Cell],
     note: str = "", foot: Sequence[Sequence[Cell]] = (), *, missing: str = "",
 ) -> Table:  # fmt: skip
-    """One row per policy, one column per figure; `cell` is of a policy and a figure. `missing`: why one is empty."""
+    """Table of policies by metrics; `cell` makes each cell, and `missing` says why one is empty."""
     rows = [[named, *(cell(name, figure) for figure in columns)] for name, named in names.items()]
     empty = [figure for at, figure in enumerate(columns, start=1) if any(row[at].text == NOTHING for row in rows)]
     reasons = dict.fromkeys(WHY_NOT.get(figure, missing or f"{figure} is not known of the policy") for figure in empty)
@@ -50,7 +50,7 @@ def side_by_side(
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
-    """Every table of one evaluation."""
+    """All tables of one evaluation."""
     tables = [ranking_table(evaluation), policy_table(evaluation)]
     tables += [divergence_table(evaluation.divergence)] if evaluation.divergence else []
     tables += [off_policy_table(evaluation.off_policy)] if evaluation.off_policy else []
@@ -76,7 +76,7 @@ def ranking_table(evaluation: Evaluation) -> Table:
 
 
 def _figure(evaluation: Evaluation, name: str) -> str:
-    """From the long table; a share of the catalogue has no interval."""
+    """Cell of a metric from the long table; without an interval for a share of the catalogue."""
     row = evaluation.row(name)
     return fixed(row and row.mean) if row is None or row.n is None else interval_text(row.interval, 4)
 
@@ -169,7 +169,7 @@ def truth_table(truth: Truth) -> Table:
 
 
 def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: bool = False) -> list[Table]:
-    """The main table; gains over the baseline; `by_count` the paper's breakdown; what would predict J."""
+    """Tables of a comparison: metrics, gains over the baseline, breakdown, prediction of the true J."""
     tables = [comparison_table(comparison), *at_k_tables(comparison)]
     tables += [gains_table(comparison)] if gains and comparison.gains else []
     tables += [frontier_table(comparison)] if len(comparison.frontier) > 1 else []
@@ -182,7 +182,7 @@ def comparison_tables(comparison: Comparison, *, gains: bool = True, by_count: b
 
 
 def comparison_table(comparison: Comparison) -> Table:
-    """Policies by figures; the largest of a column is marked, stars compare it with the second largest."""
+    """Table of policies by metrics, the best marked, with stars for its lead over the second best."""
 
     def cell(policy: str, figure: str) -> Cell:
         row = comparison[policy].row(figure)
@@ -198,18 +198,18 @@ def comparison_table(comparison: Comparison) -> Table:
 
 
 def head(comparison: Comparison, figure: str) -> str:
-    """Of the figure's column: a value says what it is per, and how it was estimated."""
+    """Column title of a metric; for a value with its unit and estimator."""
     return f"value per {comparison.evaluations[0].unit} ({comparison.value})" if figure == comparison.value else figure
 
 
 def groups_at_k(comparison: Comparison) -> list[str]:
-    """The groups of positions that are shown at every k: none where no column names a k."""
+    """Groups of positions shown at every k; empty if no column names a k."""
     named = any("@" in column for column in comparison.columns)
     return (comparison.events or ["all"]) if named else []
 
 
 def at_k_tables(comparison: Comparison) -> list[Table]:
-    """Every policy at every k, by event, where a column names a k: measured, not tested."""
+    """Tables of every policy at every k, one per group of positions; without tests."""
     groups, rows = groups_at_k(comparison), []
     several = len(groups) > 1
     for group in groups:
@@ -252,7 +252,7 @@ def _comparison_note(comparison: Comparison) -> str:
 
 
 def gains_table(comparison: Comparison) -> Table:
-    """Each policy's gain over the baseline, with intervals."""
+    """Table of each policy's gain over the baseline, with intervals."""
     gains = comparison.gains
     figures = [figure for figure in comparison.tested if any(figure in each for each in gains.values())]
     ranks = next((figure for figure in figures if figure != comparison.value), "")
@@ -275,7 +275,7 @@ def _gain(gain: Paired | None) -> Cell:
 
 
 def frontier_table(comparison: Comparison) -> Table:
-    """Gains of each policy in one event and losses in another."""
+    """Table of each policy's gains and losses by event."""
     note = sentences({
         f"Gains over {comparison.baseline}, paired by position, errors clustered by sequence; 95 % intervals"
         f"{corrected(comparison.comparisons(comparison.traded[0]))} (Holm).": True,
@@ -285,7 +285,7 @@ def frontier_table(comparison: Comparison) -> Table:
 
 
 def exchange_table(title: str, exchanges: Sequence[Exchange], note: str) -> Table:
-    """Policies by their gain in each event, and whether they are on the frontier."""
+    """Table of policies by their gain in each event, with those that others beat."""
     rows: list[list[str | Cell]] = [
         [each.name, *map(_gain, each.gains.values()), f"no: {each.beaten_by[0]}" if each.beaten_by else "yes"]
         for each in exchanges
@@ -326,7 +326,7 @@ def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
 
 
 def prediction_table(comparison: Comparison) -> Table:
-    """Which figure would have put the policies in their true order?"""
+    """Table of how well each metric orders policies by their true J."""
     found = comparison.predicts_truth
     rows = [[name, f"{found[name]:+.2f}"] for name in sorted(found, key=lambda name: -found[name])]
     note = f"Spearman's correlation with the true J over {len(comparison.evaluations)} policies."

@@ -20,7 +20,7 @@ def asset(name: str) -> str:
 
 @cache
 def templates() -> Environment:
-    """The templates: all text is escaped unless a template calls it safe."""
+    """Jinja environment of the page templates, with autoescaping."""
     environment = Environment(
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -31,7 +31,7 @@ def templates() -> Environment:
 
 
 def render(name: str, **values: Any) -> str:
-    """A template filled in, without blanks around it."""
+    """Text of a template filled in with `values`, stripped of outer whitespace."""
     return templates().get_template(name).render(values).strip()
 
 

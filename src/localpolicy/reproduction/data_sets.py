@@ -43,7 +43,7 @@ RATINGS = ("netflix",)
 
 @dataclass(frozen=True)
 class DataSet:
-    """Data, what it is called, and whether it is the data of the paper."""
+    """Prepared data with a display name, and whether they are the paper's data."""
 
     name: str
     data: Prepared
@@ -66,7 +66,7 @@ class DataSet:
         }
 
     def counts(self) -> dict[str, Any]:
-        """Table 2, for machines: what is counted, and what was published, where the source has any."""
+        """Content of Table 2 as JSON: found counts, and published ones if there are any."""
         manifest, reader = self.data.manifest, READERS.get(self.source)
         counts = manifest["counts"]
         found = {"sequences": counts["sequences"], "items": counts["items"], **counts["events"]}
@@ -83,7 +83,7 @@ class DataSet:
 
 
 def data_sets(config: PaperConfig, out: Path, what: str) -> list[DataSet]:
-    """Data sets that were named, opened or prepared; else one is simulated: ratings, or clicks and purchases."""
+    """Data sets for a table: the named ones, opened or prepared, or else a simulated one."""
     if not config.data:
         among = {"table1": RATINGS, "table2": (*RATINGS, *SHOPS)}.get(what, SHOPS)
         world = config.simulate or ("netflix" if what == "table1" else "retailrocket")
@@ -99,7 +99,7 @@ def data_sets(config: PaperConfig, out: Path, what: str) -> list[DataSet]:
 
 
 def studies(config: PaperConfig, out: Path, what: str) -> list[tuple[DataSet, Study]]:
-    """Each data set, and the study that trains its arms in a folder of its own."""
+    """Pairs of each data set and the study that trains its arms in a folder of its own."""
     sets = data_sets(config, out, what)
     for data in sets:
         refuse_foreign(out / data.folder)

@@ -18,7 +18,7 @@ PANEL = (320, 240)  # width and height
 
 
 def dial_spec(table: PaperTable) -> dict[str, Any]:
-    """Two panels over a hyperparameter: nDCG@20 by event, and JS with its floor."""
+    """Vega-Lite spec over a hyperparameter with two panels: nDCG@20 by event, and JS with its floor."""
     symbol, shown = SYMBOLS[table.over], {name.partition(".")[0]: _points(table, name) for name in DIALLED}
     js = shown.pop("JS")
     colour = alt.Color("series:N", scale=_colours(list(shown)), title=None)
@@ -62,7 +62,7 @@ def _panel(points: Sequence[Datum], symbol: str, title: str, colour: Any, *, zer
 
 
 def breakdown_spec(table: PaperTable) -> dict[str, Any]:
-    """Grouped bars: one panel per event, one group per bucket, stars over the best."""
+    """Vega-Lite spec of grouped bars: a panel per event, a group per bucket, stars over the best."""
     policies = [POLICIES[name] for name in TUNED if table.row(name) is not None]
     panels = [_bars(buckets, event, policies) for event in EVENTS if (buckets := table.breakdown(event))]
     # Shared offsets would give the bars of one panel the other's width.

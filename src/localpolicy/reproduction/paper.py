@@ -32,7 +32,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class PaperResult(Result):
-    """A table or figure of the paper: on each data set, with what was published."""
+    """Result of `paper`: a table or figure on each data set, next to the published numbers."""
 
     name: str
     tables: list[Table]
@@ -59,7 +59,7 @@ class PaperResult(Result):
         return pa.Table.from_pylist(cells)
 
     def refuse_missing(self) -> None:
-        """Raise where the time limit left something over."""
+        """Raise Stopped if the time limit left arms untrained."""
         if self.missing:
             more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
             raise Stopped(f"still to be trained: {self.missing[0]}{more}. The same command continues.")
@@ -107,7 +107,7 @@ def _written(
 
 
 def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
-    """SVG and PNG; a line where nothing can be drawn."""
+    """Write a figure as SVG and PNG; log a line if it cannot be drawn."""
     if not can_draw():
         LOG.warning(MISSING)
         return []
@@ -135,7 +135,7 @@ def table1_tables(table: PaperTable) -> list[Table]:
 
 
 def _printed(table: PaperTable, key: str, name: str) -> str:
-    """What the paper has, and how far ours is from it."""
+    """Text of the published number and its difference from ours."""
     there, distance = table.published.get(key, {}).get(name), table.distance(key, name)
     beside = "" if distance is None else f" ({distance:+.1f} s.e.)"
     return NOTHING if there is None else f"{there.value:.3f}{beside}"
@@ -169,7 +169,7 @@ SHOWN = {"sequences": "# of sequences", "items": "# of items", "click": "# of cl
 
 
 def table2_table(data: DataSet) -> Table:
-    """What a data set holds: counted, and published."""
+    """Table of a data set's counts, found and published."""
     content = data.counts()
     counted, expected = content["found"], content["published"]
     there = {row["what"]: row for row in expected.get("counts", [])}

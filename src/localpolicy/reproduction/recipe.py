@@ -28,7 +28,7 @@ METRICS = tuple(f"{event}.{name}@{k}" for event in EVENTS for name in ("HR", "nD
 
 
 class Published(NamedTuple):
-    """A figure as printed; `se` is an upper bound where the paper says "on the order of", or "below"."""
+    """A published number; `se` is an upper bound if the paper says "on the order of", or "below"."""
 
     value: float
     se: float
@@ -73,7 +73,7 @@ lpi_cb β=1000     0.060 0.698 0.081
 
 
 def published(source: str, *, ratings: bool = False) -> dict[str, dict[str, Published]]:
-    """By policy, what was printed of a data set: Table 1's three figures, or Table 3's twelve and JS; or nothing.
+    """Published numbers of a data set by policy, from Table 1 or Table 3; empty for other data.
 
     A line is a policy, then its figures in the order of their errors; a dash stands for none.
     """
@@ -129,7 +129,7 @@ SELECT = "1.0*purchase.nDCG@20 + 0.2*click.nDCG@20"
 
 
 def paper_form(objective: str) -> list[str]:
-    """An objective as the paper has it: μ̂ by its likelihood alone, LPI as weighted cross-entropy on one backbone."""
+    """Config changes that give an objective the paper's form: μ̂ by likelihood alone, LPI on one backbone."""
     form = {
         "mle": ["mle", "objective.propensities=unused"],
         "lpi_cb": ["lpi_cb_weighted", "objective.cap=20"],
@@ -150,7 +150,7 @@ def greek(point: str) -> str:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What decides a table, data aside."""
+    """Settings of a table, apart from its data: policies, grids, seeds and training."""
 
     preset: str = "rl"  # of the paper's network
     select: str = SELECT  # the rule that keeps an epoch
@@ -170,7 +170,7 @@ class Recipe:
 
     @classmethod
     def of(cls, told: PaperConfig, what: str = "table3", **usual: Any) -> Recipe:
-        """The paper's recipe, or the fast one; `usual` holds unless another is given."""
+        """Recipe of the paper, or the fast one, with the user's settings; `usual` are other defaults."""
         whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (cls(), FAST)
         base = replace(fast if told.fast else whole, network=told.network, **usual)
         if told.network == "ours" and base.policies == tuple(POLICIES):
@@ -188,7 +188,7 @@ class Recipe:
         )
 
     def config(self, objective: str, point: Point, seed: int) -> Config:
-        """One arm's configuration: the paper's, or ours; and what was changed."""
+        """Configuration of one arm: the paper's settings or ours, with the user's changes."""
         fixed = [f"train.seed={seed}", f"train.device={self.device}"]
         if objective in OURS:  # at the paper's size: tied heads, early stopping, our own rule for epoch and β
             own = ["data.length=20", "train.min_history=0", f"objective.name={objective.rpartition('_')[0]}"]
@@ -200,19 +200,19 @@ class Recipe:
         return point.apply(Config.parse(preset).with_changes([*self.changes, *paper_form(objective), *fixed]))
 
     def arm(self, objective: str, point: Point, seed: int) -> Arm:
-        """One policy at one point and seed."""
+        """Arm of one objective at one point of its grid and one seed."""
         return Arm.at(objective, point, self.config(objective, point, seed))
 
     def arms(self, objective: str, point: Point) -> list[Arm]:
-        """Configurations of a point, one per seed."""
+        """Arms of one point, one per seed."""
         return [self.arm(objective, point, seed) for seed in range(self.seeds)]
 
     def references(self) -> list[Arm]:
-        """Two μ̂ of other seeds."""
+        """Arms of two estimates μ̂ with seeds of their own."""
         return [self.arm("mle", NO_POINT, seed) for seed in REFERENCE_SEEDS]
 
     def points(self, objective: str) -> list[Point]:
-        """The grid of one policy: a single point where it has no hyperparameter."""
+        """Grid points of one objective; a single point if it has no hyperparameter."""
         if objective in OURS:
             return [NO_POINT]
         dials = DIALS.get(objective, ("learning_rate",))
@@ -237,7 +237,7 @@ FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=Tru
 
 
 def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation", "test")) -> None:
-    """Refuse what the table cannot be made of; figures of `splits` need errors, so two sequences with each event."""
+    """Raise an error if the data or the named policies cannot make the table."""
     for name in recipe.policies:
         if name not in POLICIES | OBSERVED:
             raise ConfigError(f"--only: no policy '{name}'{nearest(name, POLICIES | OBSERVED)}")

@@ -14,7 +14,7 @@ from localpolicy.study.settings import Listed, Processes
 
 
 class PaperConfig(Settings):
-    """What a table or figure of the paper is made from, and how."""
+    """Settings of a table or figure of the paper."""
 
     data: tuple[Path, ...] = Field(
         (), description="prepared data, or a folder of the original files; may be repeated (default: simulated)",
@@ -71,7 +71,7 @@ def fields_of(what: str) -> dict[str, FieldInfo]:
 
 
 def paper_config(what: str, settings: dict[str, Any]) -> PaperConfig:
-    """The settings of one table or figure; refused where it does not take one of them."""
+    """Settings of one table or figure; raise ConfigError for a setting that it does not take."""
     if what not in WHAT:
         raise ConfigError(f"paper: no table or figure '{what}'{nearest(what, WHAT)}")
     for name in settings:

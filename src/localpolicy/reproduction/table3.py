@@ -36,7 +36,7 @@ SIGNS = {True: "yes", False: "NO", None: "cannot say"}
 
 
 def table3_tables(table: PaperTable) -> list[Table]:
-    """The paper's table, whether its ordering holds, what our rows add, and how the points were chosen."""
+    """Table 3 with its claims, the gains of our rows, and the chosen points."""
     beside = [*([our_gains(table)] if table.ours else []), *([frontier(table)] if len(table.frontier) > 1 else [])]
     return [main_table(table), claims(table), *beside, choices(table)]
 
@@ -125,7 +125,7 @@ def _believed(row: Pooled, slopes: Sequence[float]) -> str:
 
 
 def our_gains(table: PaperTable) -> Table:
-    """What our rows add, one change at a time: paired differences on the same test positions."""
+    """Table of what each change of ours adds: paired differences on the same test positions."""
     pairs, rows = table.both(OUR_PAIRS), []
     tests = table.differences(OUR_PAIRS, SEEN)
     for high, low in pairs:
@@ -142,14 +142,14 @@ def our_gains(table: PaperTable) -> Table:
 
 
 def claims(table: PaperTable) -> Table:
-    """Claims of the paper about its table, and whether it holds in this one."""
+    """Table of the paper's claims about its table, and whether they hold in this one."""
     rows = [[finding.claim, SIGNS[finding.holds], finding.because] for finding in findings(table)]
     note = f"Significantly: paired t-test by sequence, {SIGNIFICANT}, Holm-corrected over all these differences."
     return Table(f"Does the paper's ordering hold? {table.data.name}", ["claim", "here", "figures"], rows, note)
 
 
 def frontier(table: PaperTable) -> Table:
-    """What each policy gains in purchases and loses in clicks: one number hides it."""
+    """Table of each policy's gain in purchases and loss in clicks over μ̂."""
     note = (
         "Test split, differences from μ̂ of the same seeds; 95 % intervals, clustered by sequence. Stars: paired "
         f"t-test. Both are Holm-corrected over the table. {FRONTIER}"
@@ -198,7 +198,7 @@ def references_of(table: PaperTable) -> list[str]:
 
 
 def findings(table: PaperTable) -> list[Claim]:
-    """The claims of section 4.2, in its order."""
+    """Claims of the paper's section 4.2, in its order."""
     observed = [key for key in (*OBSERVED, *CURVES.values()) if table.row(key) is not None]
     sides = [*ABOVE, *(((key,), RIVALS) for key in observed)]
     tests = table.differences([pair for each in sides for pair in product(*each)], SEEN)
@@ -208,7 +208,7 @@ def findings(table: PaperTable) -> list[Claim]:
 
 
 def _all_above(all_tests: Mapping[tuple[str, str, str], Paired], upper: Sequence[str], lower: Sequence[str]) -> Claim:
-    """Every policy of `upper` has the larger nDCG@20, of purchases and of clicks, than each of `lower`.
+    """Claim that every policy of `upper` has the larger purchase and click nDCG@20 than each of `lower`.
 
     It holds if every difference is significantly above 0, fails if one is below, and is open otherwise.
     """
@@ -246,7 +246,7 @@ def _without_a_price(tests: Mapping[tuple[str, str, str], Paired], key: str) -> 
 
 
 def _around(test: Paired) -> str:
-    """The difference with its interval, which is corrected as its stars are."""
+    """Text of a difference with its corrected interval."""
     return interval_text(Interval(test.difference, test.low, test.high), 4, signed=True)
 
 
@@ -270,7 +270,7 @@ def _of_all_policies(table: PaperTable) -> list[Claim]:
 
 
 def _above_noise(table: PaperTable) -> Claim:
-    """Not a claim of the paper, but reading its JS column assumes it."""
+    """Claim that every policy's JS from μ̂ exceeds the noise floor, which the paper's JS column assumes."""
     claim = "all policies differ from μ̂ by more than another seed does"
     others = [row for row in table.rows if row.key != "mle"]
     if table.floor is None or not others:

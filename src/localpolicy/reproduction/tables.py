@@ -48,7 +48,7 @@ RIVAL = "sac"  # whose clicks a row that gives away none keeps
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure on one data set, whole or as far as it has come."""
+    """A table or figure on one data set, complete or with the arms that are done."""
 
     data: DataSet
     recipe: Recipe
@@ -65,7 +65,7 @@ class PaperTable:
 
     @property
     def split(self) -> str:
-        """Where the figures were measured."""
+        """Split that the metrics were measured on."""
         return "validation" if self.over else "test"
 
     @property
@@ -75,15 +75,15 @@ class PaperTable:
 
     @cached_property
     def leads(self) -> dict[str, Lead]:
-        """By column: the best against the second."""
+        """Paired test of the best against the second best policy, by column."""
         return column_leads(self.rows, self._ranked)
 
     def row(self, key: str) -> Pooled | None:
-        """One policy's row, where it is done."""
+        """Row of one policy; None if it is not done."""
         return next((row for row in (*self.rows, *self.ours) if row.key == key), None)
 
     def both(self, pairs: Iterable[tuple[str, str]]) -> list[tuple[Pooled, Pooled]]:
-        """The rows of these pairs of policies, where both are done."""
+        """Pairs of rows for these pairs of policies, if both are done."""
         rows = ((self.row(upper), self.row(lower)) for upper, lower in pairs)
         return [(high, low) for high, low in rows if high is not None and low is not None]
 
@@ -100,7 +100,7 @@ class PaperTable:
 
     @cached_property
     def frontier(self) -> list[Exchange]:
-        """Purchases against clicks, what each policy has gained over μ̂: rivals as points, observed weights at every β.
+        """Gains over μ̂ in purchases and clicks: rivals at their point, observed weights at every β.
 
         A point that lacks a seed is compared with μ̂ of the seeds it has.
         """
@@ -131,7 +131,7 @@ class PaperTable:
         return (ours.mean - there.value) / error if error > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """For machines: the long table of figures, who was measured, and what was published."""
+        """Content of the JSON output: long table, how policies were trained, published numbers."""
         every = (*self.rows, *self.ours)
         against = [each for row in every for seed in row.seeds for each in seed.record["against"]]
         return {
@@ -163,19 +163,19 @@ class PaperTable:
 
 
 def _of_one_seed(row: Pooled, base: Pooled) -> tuple[Pooled, Pooled]:
-    """Both at the seeds that both have."""
+    """Both rows, restricted to the seeds that they share."""
     shared = {seed.seed for seed in row.seeds} & {seed.seed for seed in base.seeds}
     alike = [replace(each, seeds=[seed for seed in each.seeds if seed.seed in shared]) for each in (row, base)]
     return alike[0], alike[1]
 
 
 def label_of(row: Pooled) -> str:
-    """With the point that was chosen: LPI (β=0.3, λ=1)."""
+    """Name of a policy with its chosen point: LPI (β=0.3, λ=1)."""
     return f"{row.name} ({greek(row.point.name).replace(' ', ', ')})" if row.point.name else row.name
 
 
 def _how(row: Pooled) -> dict[str, Any]:
-    """How a policy was trained; its figures are rows of the long table."""
+    """JSON content on how a policy was trained: chosen point, grid and seeds."""
     tried = {point.name: point.seeds[0] for point in row.grid}
     return {
         "label": label_of(row),
@@ -203,7 +203,7 @@ def _trained(arm: Measured) -> dict[str, Any]:
 
 
 def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
-    """Every β has a row of its own."""
+    """Train and measure Table 1, with a row for every β."""
     folder = study.out / "imputation"
     imputation = imputation_at(folder, data.data)  # here, once: many processes read it
     arms = {}
@@ -216,7 +216,7 @@ def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
 
 
 def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperTable:
-    """LPI at every value of `key`, the other at 1; arms are those of Table 3 where it was made in the same folder."""
+    """Train and measure LPI at every value of `key`, with the other hyperparameter at 1."""
     check(data, recipe, splits=("validation",))
     arms = {}
     for value in sorted(recipe.betas if key == "beta" else recipe.lambdas):
@@ -229,7 +229,7 @@ def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperT
 def _each(
     data: DataSet, study: Study, recipe: Recipe, arms: Mapping[tuple[str, str], Sequence[Arm]], **about: Any
 ) -> PaperTable:
-    """A table of all these policies, by key and name: train what is not there, and put it together."""
+    """Train and measure the given arms, and assemble the table of their policies."""
     study = replace(study, references=recipe.references())
     known = study.measure([*study.references, *(arm for each in arms.values() for arm in each)])
     missing, floor = study.stopped, study.floor()
@@ -243,13 +243,13 @@ def _each(
 
 
 def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
-    """Train what is wanted and not there, and put the table together from all that is there."""
+    """Train and measure Table 3: grids at one seed, further seeds at the chosen points."""
     check(data, recipe)
     study = replace(study, references=recipe.references())
     points = {objective: recipe.points(objective) for objective in (*recipe.policies, *recipe.ours)}
 
     def grid_of(objective: str, known: Mapping[str, Measured]) -> list[Pooled]:
-        """What is known of each point, by the seed that chooses."""
+        """Grid of an objective with its measured points, at the seed that chooses."""
         arms = {point: recipe.arm(objective, point, 0).name for point in points[objective]}
         return [Pooled(point.name, [known[name]], point) for point, name in arms.items() if name in known]
 
@@ -268,7 +268,7 @@ def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
     missing, floor = study.stopped, study.floor()
 
     def row_of(objective: str, point: Point, grid: Sequence[Pooled], key: str) -> Pooled:
-        """A policy at one point, over the seeds that were trained."""
+        """Row of a policy at one point, over its trained seeds."""
         seeds = [known[arm.name] for arm in recipe.arms(objective, point) if arm.name in known]
         row = Pooled(LABELS[key], seeds, point, key, grid)
         return replace(row, seeds=row.good)
@@ -302,5 +302,5 @@ def even_point(curve: Sequence[Pooled], rival: Pooled) -> Pooled | None:
 
 
 def best_of(grid: Sequence[Pooled], points: Sequence[Point]) -> Pooled | None:
-    """The point with the largest validation figure; None until all `points` are there, or where all of them failed."""
+    """The grid point with the largest validation metric; None until all points are measured, or if all failed."""
     return best_within(grid) if len(grid) == len(points) else None

@@ -42,7 +42,7 @@ INHERITED = "as the run it starts from"
 
 
 def fill(config: Config, data: Prepared, older: Mapping[str, Any] | None = None, *, resumed: bool = False) -> Config:
-    """The config with values for every `auto`; `older` are the settings of a run that this one starts from, by group.
+    """Fill in every `auto` setting; `older` are the settings of the run that this one starts from, by group.
 
     `resumed`: these are the run's own settings, so it keeps their reasons.
     """

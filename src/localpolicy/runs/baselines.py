@@ -46,7 +46,7 @@ class BaselineRun(Run):
         return self.manifest
 
     def to_arrow(self) -> pa.Table:
-        """The manifest's plain values as a table of one row."""
+        """Table of one row with the plain values of the manifest."""
         return pa.Table.from_pylist([{"objective": self.manifest["objective"], "folder": str(self.folder)}])
 
     def recommend(self, histories: Any, k: int = 10, **options: Any) -> Lists:

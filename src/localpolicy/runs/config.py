@@ -112,7 +112,7 @@ class TrainConfig(Settings):
 
 
 class Config(Settings):
-    """All settings that decide a run; only the data are not among them."""
+    """Settings of a run: everything that decides it except the data."""
 
     data: WindowConfig = Field(WindowConfig(), description="how sequences are cut into windows")
     model: ModelConfig = Field(ModelConfig(), description="the network's shape")
@@ -177,7 +177,7 @@ def configure(
 
 
 def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
-    """Every setting as group.key, with its type; the objective's settings of one class, or of all of ours."""
+    """Type of every setting by `group.key`, for one objective class or for all of ours."""
     classes: dict[str, list[type[Settings]]] = {
         "data": [WindowConfig],
         "model": [ModelConfig],
@@ -194,7 +194,7 @@ def setting_fields(objective: type[Objective] | None = None) -> dict[str, Any]:
 
 
 def objective_fields() -> dict[str, FieldInfo]:
-    """Every setting that only objectives of ours have, by its name; the first if several have it."""
+    """Fields of all settings that only our objectives have, by name."""
     others = {name for group in (TrainConfig, ModelConfig, WindowConfig) for name in group.model_fields}
     found: dict[str, FieldInfo] = {}
     for objective in OBJECTIVES.values():

@@ -83,7 +83,7 @@ class RunFolder:
 
     @property
     def stages(self) -> Path:
-        """Folder in which the towers of a closed form are trained, each a run of its own, until it is finished."""
+        """Folder of the networks of a closed form while they are trained, each as a run."""
         return self.folder / "stages"
 
     @property

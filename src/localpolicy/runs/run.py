@@ -153,7 +153,7 @@ class Run(RunFolder, Result):
         backbone: nn.Module | None = None,
         shard: Shard | None = None,
     ) -> Policy:
-        """The selected policy, that of the last epoch, or with `likeliest` the policy of the best held-out likelihood.
+        """Load the selected policy, that of the last epoch, or with `likeliest` that of the best held-out likelihood.
 
         With `beta`, the dial; with `shard`, this rank's rows.
         """

@@ -169,7 +169,7 @@ def read_json(path: Path) -> Any:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """The content with a digest of itself, so that a reader notices changes."""
+    """Content with a digest of itself, so that a reader notices changes."""
     rest = {name: value for name, value in content.items() if name != SEAL}
     as_read = json.loads(json.dumps(rest))  # JSON turns every key into a text
     return {**rest, SEAL: hashlib.sha256(json.dumps(as_read, sort_keys=True).encode()).hexdigest()}

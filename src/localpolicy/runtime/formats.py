@@ -18,13 +18,13 @@ Content = dict[str, Any]
 
 
 def unchanged(content: Content) -> Content:
-    """The upgrade between two formats of which the newer only says what every file of the older already held."""
+    """Upgrade step that returns the content as it is, for formats that differ only by what was always true."""
     return content
 
 
 @dataclass(frozen=True)
 class Format:
-    """The format of one kind of artefact."""
+    """Format number of one kind of artefact, with the upgrades from older numbers."""
 
     current: int  # is written
     remedy: str  # how to make the artefact again, as the end of a message

@@ -50,7 +50,7 @@ def _readable(table: Any) -> Any:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """The type as files can hold it: categories become texts, and views become copies."""
+    """Arrow type that files can hold: categories become texts, and views become copies."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -59,7 +59,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """The array in its `plain_type`."""
+    """Array cast to its `plain_type`."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(array.type):
@@ -68,7 +68,7 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def plain_table(rows: pa.RecordBatchReader) -> pa.Table:
-    """All rows as a table, in types that files hold."""
+    """Table of all rows, cast to types that files hold."""
     import pyarrow as pa
 
     schema = pa.schema([(field.name, plain_type(field.type)) for field in rows.schema])
@@ -78,7 +78,7 @@ def plain_table(rows: pa.RecordBatchReader) -> pa.Table:
 
 
 def to_frame(table: pa.Table) -> Any:
-    """The table as a pandas DataFrame, or as a Polars one if pandas is not installed."""
+    """Convert a table to a pandas DataFrame, or to a Polars one if pandas is not installed."""
     if find_spec("pandas"):
         return table.to_pandas()
     if find_spec("polars"):

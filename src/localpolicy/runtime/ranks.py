@@ -37,7 +37,7 @@ class Ranks:
         return self.total == 1
 
     def summed(self, *numbers: float) -> list[float]:
-        """Each number, summed over ranks."""
+        """Sum of each number over all ranks."""
         if self.alone:
             return list(numbers)
         tensor = torch.tensor(numbers, dtype=torch.float64)

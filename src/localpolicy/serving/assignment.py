@@ -33,7 +33,7 @@ def hashed_position(unit: str, salt: str) -> float:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The candidate, and its share of traffic now."""
+    """Candidate policy and its present share of traffic."""
 
     salt: str
     stage: str  # '' without a rollout, 'shadow', the share in percent, or 'rolled back'

@@ -43,7 +43,7 @@ class Sample(_Part):
 
 
 class Description(_Part):
-    """The content of `export.json`."""
+    """Schema of `export.json`."""
 
     format: int
     version: str = Field(min_length=1)

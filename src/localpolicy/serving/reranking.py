@@ -89,7 +89,7 @@ class Rerank(Body):
 
 
 class Reranked(BaseModel):
-    """A list, with the probability of each place given the places above it."""
+    """Response body: a list, with the probability of each place given the places above it."""
 
     request: str
     draw: str = Field(description="send it with page 2")
@@ -124,7 +124,7 @@ class OfRequest(Filter):
 
     @cached_property
     def text(self) -> str:
-        """Content as JSON. `about` is nearly all of it, and is not parsed and written again."""
+        """JSON text of the request's record; `about` is inserted as text, without parsing it."""
         return f'{dumps(super().content())[:-1]},"{RERANK}":{self.about}}}'
 
     def content(self) -> dict[str, Any]:

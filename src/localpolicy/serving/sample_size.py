@@ -54,7 +54,7 @@ class RolloutSize(Settings):
 
     @property
     def persons(self) -> int:
-        """Persons of the whole rollout, enough in half of the cases."""
+        """Number of persons that the whole rollout needs; half of all rollouts need fewer."""
         return sum(stage.persons for stage in self.stages.values())
 
     @property

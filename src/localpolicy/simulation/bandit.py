@@ -164,7 +164,7 @@ class BanditWorld:
         return float(self.context_probabilities @ self.reward.max(1))
 
     def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
-        """All contexts, with their probabilities; the arguments do not matter."""
+        """Yield all contexts with their probabilities; the arguments are ignored."""
         yield self.contexts, np.full(self.contexts.shape, self.events.index(CONTEXT)), self.context_probabilities
 
     def table(self, agent: Agent) -> np.ndarray:

@@ -133,7 +133,7 @@ class World(Protocol):
         ...
 
     def contexts_of(self, visits: int, steps: int, seed: int) -> Iterator[Contexts]:
-        """All contexts, or those of some visits under μ; all weights together are 1."""
+        """Yield all contexts, or those of some visits under μ, with weights that sum to 1."""
         ...
 
     @property

@@ -44,7 +44,7 @@ Ended = Callable[[Sequence["Arm"]], Sequence["Arm"]]  # from arms that ended to 
 
 @dataclass(frozen=True)
 class Arm:
-    """One policy of an experiment, at one seed."""
+    """One training configuration at one seed, under a unique name."""
 
     name: str  # also its folder's
     config: Config
@@ -52,13 +52,13 @@ class Arm:
 
     @classmethod
     def at(cls, objective: str, point: Point, config: Config) -> Arm:
-        """Named by its objective, its point of a grid and its seed."""
+        """Build an arm named by its objective, its grid point and its seed."""
         words = [objective, *point.name.split(), f"seed={config.train.seed}"]
         return cls("-".join(words).replace("/", "_"), config)
 
     @property
     def networks(self) -> str:
-        """What decides the networks of an arm that has a dial; of any other arm, all there is."""
+        """Hash of the settings that decide the networks, without the dial; the arm's name if it has no dial."""
         undialled = self.config.objective.undialled()
         if undialled is None or self.given is not None:
             return self.name
@@ -67,7 +67,7 @@ class Arm:
 
 
 class Group(NamedTuple):
-    """Arms for one process, in turn: those of the same networks, which the first trains and all dial."""
+    """Arms for one process: they share networks, which the first trains, and differ in the dial."""
 
     arms: Sequence[Arm]
     towers: Path | None = None  # where these networks lie meanwhile
@@ -75,7 +75,7 @@ class Group(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """State of an arm: trained, measured, FAILED, or held until its references are there."""
+    """State of an arm: trained, measured, FAILED, or held until its references are trained."""
 
     state: str
     reason: str = ""
@@ -83,7 +83,7 @@ class Outcome(NamedTuple):
 
 @dataclass
 class Study:
-    """Arms on one data set, and the references they are measured against."""
+    """Trains and measures arms on one data set, in several processes, against common references."""
 
     data: Prepared
     out: Path
@@ -97,7 +97,7 @@ class Study:
     stopped: list[str] = field(default_factory=list)  # arms that the time limit left over
 
     def measure(self, arms: Sequence[Arm], *, then: Then = lambda known: ()) -> dict[str, Measured]:
-        """Train and measure what is not there yet; by name, failed ones too, less those the time limit left over.
+        """Train and measure the arms that are not done; return results by name, without those left by the time limit.
 
         `then` says which arms follow from what is known so far: they are begun as soon as it names them.
         """
@@ -105,7 +105,7 @@ class Study:
         known: dict[str, Measured] = {}
 
         def begun(arms: Sequence[Arm]) -> list[Arm]:
-            """These arms and those that follow, less what is known already."""
+            """The arms not measured before, and those that `then` adds to them."""
             before = set(wanted)
             while new := [arm for arm in arms if arm.name not in wanted]:
                 wanted.update({arm.name: arm for arm in new})
@@ -127,7 +127,7 @@ class Study:
         return {name: known[name] for name in wanted if name in known}
 
     def floor(self) -> dict[str, Estimate] | None:
-        """JS between the references on each split: None unless they differ in seed alone, or where time was short.
+        """Noise floor on each split, from JS between references; None unless they differ in seed alone.
 
         Noise is what differs between seeds: two references trained in different ways are not comparable.
         """
@@ -150,7 +150,7 @@ class Study:
     # ------------------------------------------------------------------ done in processes
 
     def _do(self, waiting: Sequence[Arm], ended: Ended = lambda arms: ()) -> None:
-        """Train and measure these and what follows from them, or as many as the time limit allows.
+        """Train and measure the waiting arms and those that `ended` adds, until the time limit.
 
         The references are trained together with the arms; an arm that is trained before them is held, and measured when
         they are there.
@@ -193,7 +193,7 @@ class Study:
             LOG.info("%s", stop)
 
     def _groups(self, arms: Sequence[Arm], *, measured: bool = True) -> list[Group]:
-        """For the processes: arms whose networks are the same, together."""
+        """Groups of arms that share their networks, for one process each."""
         by_networks: dict[str, list[Arm]] = {}
         for arm in arms:
             self._refuse_other(arm)
@@ -206,14 +206,14 @@ class Study:
         return groups
 
     def work(self, group: Group) -> list[Outcome]:
-        """What one process does; shared networks go when all their arms are done."""
+        """Train and measure one group in this process; then remove its shared networks."""
         outcomes = [self._measure_one(arm, group) for arm in group.arms]
         if group.towers is not None:
             shutil.rmtree(group.towers, ignore_errors=True)
         return outcomes
 
     def _measure_one(self, arm: Arm, group: Group) -> Outcome:
-        """Train one arm; measure it if its references are there."""
+        """Train one arm; measure it if its references are trained."""
         job, file = self._job(arm), self._figures(arm) / "arm.json"
         config = resolve(arm.config, self.data).model_dump(mode="json")
         about: dict[str, Any] = {"format": FORMAT.current, "name": arm.name, "data": self.data.digest, "config": config}
@@ -239,7 +239,7 @@ class Study:
         return Job(arm.name, self.data.path, arm.given or self.out / "runs" / arm.name, arm.config)
 
     def _refuse_other(self, arm: Arm) -> None:
-        """Where its run was trained here as another; one of the user's is what it is."""
+        """Raise RunError if the arm's folder holds a run of other data or settings; not for a user's own run."""
         if arm.given is None:
             refuse_other(self._job(arm))
 
@@ -249,12 +249,12 @@ class Study:
     # ------------------------------------------------------------------ known from before
 
     def _known(self, arms: Iterable[Arm]) -> dict[str, Measured]:
-        """By name: what was measured before, as it is asked for today."""
+        """Results of the arms that were measured before with today's settings, by name."""
         every = ((arm, self._measured(arm)) for arm in arms)
         return {arm.name: known for arm, known in every if known is not None and self._as_asked(arm, known)}
 
     def _measured(self, arm: Arm) -> Measured | None:
-        """What was measured of it; refused where it was another policy, or other data."""
+        """Stored result of an arm, or None; raise RunError if it is of another policy or other data."""
         folder = self._figures(arm)
         if not (folder / "arm.json").exists():
             return None
@@ -268,7 +268,7 @@ class Study:
         return Measured(arm.name, about, folder)
 
     def _as_asked(self, arm: Arm, known: Measured) -> bool:
-        """Whether it failed (which it would again), or has all that is asked for, against the references of today.
+        """Whether a stored result failed, or has all that is requested, against today's references.
 
         Those that are trained here may be trained again on another machine, where sums end in other last digits: they
         are the same if settings and seed are. Runs of the user's are identified by their weights. An arm's own run is
@@ -289,7 +289,7 @@ class Study:
 
     @cached_property
     def _kinds(self) -> dict[str, tuple[str, int]]:
-        """Of each reference by its name: how it was trained, and its seed."""
+        """Family hash and seed of each reference, by name."""
         configs = {arm.name: self._resolved(arm) for arm in self.references}
         return {name: (family_of(config), config.train.seed) for name, config in configs.items()}
 

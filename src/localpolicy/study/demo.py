@@ -28,7 +28,7 @@ REFERENCE = "μ̂'"  # the second estimate of the logging policy, with another s
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """One policy to train."""
+    """Specification of one policy to train: objective, settings and seed."""
 
     name: str
     objective: dict[str, Any]
@@ -36,13 +36,13 @@ class PolicySpec:
 
     @property
     def folder(self) -> str:
-        """Fit for a path: its settings in their order."""
+        """Folder name made from the objective's settings and the seed."""
         parts = [str(value) if name == "name" else f"{name}-{value}" for name, value in self.objective.items()]
         return "-".join([*parts, *([f"seed-{self.seed}"] if self.seed else [])]).replace("/", "_")
 
 
 def policies_of(objectives: Sequence[str], betas: Sequence[float]) -> list[PolicySpec]:
-    """One policy per objective (`name:setting=value:…`), and per β where it has one that is not given with it."""
+    """Specifications of one policy per objective (`name:setting=value:…`), and per β if it has a free one."""
     arms = []
     for text in objectives:
         name, *pairs = text.split(":")
@@ -62,7 +62,7 @@ def policies_of(objectives: Sequence[str], betas: Sequence[float]) -> list[Polic
 
 @dataclass(frozen=True)
 class Scenario:
-    """A world, how a log of it is made, and what is trained on it."""
+    """A simulated world, the size of its log, and the policies to train on it."""
 
     world: str
     title: str
@@ -73,7 +73,7 @@ class Scenario:
     arms: tuple[PolicySpec, ...]
 
     def training(self, objective: dict[str, Any], *, seed: int) -> Config:
-        """How a policy is trained on it."""
+        """Configuration to train one policy of the scenario."""
         train = {**self.settings["train"], "seed": seed, "device": "cpu"}
         return Config.parse({**self.settings, "objective": objective, "train": train})
 
@@ -122,7 +122,7 @@ PAID = ("click", "purchase")  # events whose ranking is shown
 
 
 def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> tuple[Comparison, dict[str, str]]:
-    """Simulate, prepare, train and measure one scenario into `folder`; what people call each run, by its folder."""
+    """Simulate, prepare, train and compare one scenario in `folder`; return it with display names of the runs."""
     LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
     simulate(scenario.world, folder / "log", sequences=scenario.sequences, items=scenario.items, seed=seed)
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
@@ -153,7 +153,7 @@ def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) 
 
 
 def _dial(run: Run) -> tuple[float, ...]:
-    """Other β to show: multiples of the advantage's spread, so that they fit any scale of rewards."""
+    """β values to show in addition: multiples of the advantage's spread; none without a trusted critic."""
     improvement = run.manifest.get("improvement")
     if improvement is None or not improvement["slope"]:
         return ()

@@ -82,12 +82,12 @@ class GoResult(Result):
 
     @property
     def answer(self) -> str:
-        """The gate's, or that there is nothing to decide."""
+        """Answer of the gate, or "nothing to decide"."""
         return NOTHING if self.verdict is None else self.verdict.answer
 
     @property
     def sentence(self) -> str:
-        """The answer as one says it to somebody who decides."""
+        """The answer with its reasons in one sentence."""
         if self.verdict is not None:
             return self.verdict.sentence
         return f"Nothing to decide: {self.comparison.question.why}. {self.known}"
@@ -103,12 +103,12 @@ class GoResult(Result):
 
     @property
     def ranked(self) -> list[Evaluation]:
-        """The models by how high they place what people took, the best first."""
+        """Evaluations of the models, best first by the deciding rank metric."""
         return [self.comparison[name] for name in self.comparison.order(self.comparison.ranked)]
 
     @property
     def said(self) -> str | None:
-        """Note of the improvement: why it did not move, or how its β was found."""
+        """Note on how β was chosen, or why the policy stays at μ̂; None without an improvement."""
         improvement = self.chosen.manifest.get("improvement", {})
         if not improvement:
             return None
@@ -117,7 +117,7 @@ class GoResult(Result):
 
     @cached_property
     def moved(self) -> MostMoved | None:
-        """The items that the judged policy shows first more and less often than what is deployed.
+        """Items that the judged policy shows first most often more, or less, than the deployed one.
 
         None if no policy was judged. The log's own shares stand for a deployed policy that nobody gave.
         """
@@ -132,7 +132,7 @@ class GoResult(Result):
 
     @cached_property
     def gain(self) -> GainPerDay | None:
-        """The gain in the reward's own unit; None if no figure of reward was estimated."""
+        """Gain in the reward's own unit, per 1,000 and per day; None if no gain was estimated."""
         gain = None if self.verdict is None else self.verdict.better
         if gain is None or gain.figure not in IN_REWARDS or gain.value is None or gain.low is None or gain.high is None:
             return None
@@ -140,7 +140,7 @@ class GoResult(Result):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the user should know of how the log was read, and of what was left out."""
+        """Notes for the user on how the log was read and what was left out."""
         return (*self.asked.guessed.unsure, *self.left_out)
 
     def summary(self) -> str:
@@ -163,7 +163,7 @@ class GoResult(Result):
         return {**content, "read": list(self.notes)}
 
     def to_arrow(self) -> pa.Table:
-        """The comparison's numbers."""
+        """The comparison's numbers as a table, one row per policy."""
         return self.comparison.to_arrow()
 
 
@@ -188,7 +188,7 @@ def go(
     confirm: Callable[[], object] | None = None,
     **preparing: Any,
 ) -> GoResult:
-    """From a log (a frame, or a CSV or Parquet file) to a verdict: read, prepare, train, judge, and write one `page`.
+    """Turn a log (a frame, or a CSV or Parquet file) into a verdict: read, prepare, train, judge, write one `page`.
 
     What each column is taken for is `shown`; `columns`, `rewards` and `rename` correct it. `own` is the recommender
     that is deployed, as a frame or a file of its lists: the gate then asks whether to replace it. Results go into the

@@ -27,7 +27,7 @@ IMPROVED = Path("runs", "improved")  # the run that is judged
 
 @dataclass(frozen=True)
 class Asked:
-    """What is to be judged, and how; the clock and the training settings are the plan's."""
+    """Inputs of one `go` call: log, guessed columns, output folder, rules and deployed lists."""
 
     log: Path
     guessed: Guess
@@ -49,7 +49,7 @@ class Asked:
         return replace(self, guessed=replace(self.guessed, unsure=(*self.guessed.unsure, note)))
 
     def held_out(self, minutes: float, preparing: Mapping[str, Any]) -> Asked:
-        """The guess with settings of `prepare` that were given, and as many sequences held out as fit the time."""
+        """A copy with the given settings of `prepare`, and as many sequences held out as fit the time."""
         counted = {"validation", "test", "split", "session_gap"} & preparing.keys()  # then it is the user's choice
         every = self.guessed.sequences
         most = None if counted or self.guessed.split else held_out(every, minutes, decisions=self.guessed.decisions)
@@ -67,7 +67,7 @@ class Asked:
 
 
 def tell(*notes: str) -> None:
-    """Notes for the user, as they come up."""
+    """Log notes for the user."""
     for note in notes:
         LOG.info("note: %s.", to_caller(note))
 

@@ -57,7 +57,7 @@ WIDE, LEAST_SAMPLE = 10_000, 2_000  # items: of a catalogue that training may sa
 
 @dataclass(frozen=True)
 class Plan:
-    """What will be trained, and how long it will take."""
+    """Training plan of a `go` call: configuration, number of runs and estimated time."""
 
     config: Config  # of the estimates; the improvement differs in its objective alone
     improve: str | None  # the objective; None where all events have the same reward
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def summary(self) -> str:
-        """How many runs, and how long they take."""
+        """Text with the number of runs and the time they take."""
         took = f"{self.seconds:.0f} s" if self.seconds < 90 else f"{self.seconds / 60:.0f} min"
         most = f"about {took} at most ({self.epoch_seconds:.1f} s an epoch)"
         return f"{self.runs} runs of at most {counted(self.config.train.epochs, 'epoch')}: {most}"
@@ -81,7 +81,7 @@ PLAN = TypeAdapter(Plan)  # reads and writes it, in go.yaml
 
 
 def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
-    """The data set under `out`, or the one that is there of the same log and the same meaning."""
+    """Prepare the log under `out`, or reuse the data set there if log and settings are equal."""
     folder, noted = out / "data", out / "go.yaml"
     asked = {"log": sha256(log), "source": guessed.source, **guessed.settings(), "seed": seed}
     remove_abandoned(folder)
@@ -98,7 +98,7 @@ def prepare_log(log: Path, out: Path, guessed: Guess, *, seed: int) -> Prepared:
 def plan(
     data: Prepared, out: Path, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto"
 ) -> Plan:
-    """The plan of an earlier call with the same wishes, or a new one."""
+    """Load the plan of an earlier call with equal arguments, or make a new one and store it in go.yaml."""
     noted = out / "go.yaml"
     content = _noted(noted)
     asked = {"minutes": minutes, "seed": seed, "changes": list(changes)}
@@ -198,7 +198,7 @@ def sample_size(data: Prepared, config: Config) -> int | None:
 
 
 def counted(number: float, what: str) -> str:
-    """1 epoch, 2 epochs."""
+    """Text of a count with its noun in the right number: 1 epoch, 2 epochs."""
     return f"1 {what}" if number == 1 else f"{number:g} {what}s"
 
 
@@ -227,11 +227,11 @@ def time_left(minutes: float, events: int) -> float:
 
 
 def on_ladder(epochs: int) -> int:
-    """The largest of a few numbers of epochs, so that small differences in speed change no plan."""
+    """Largest of a few fixed numbers of epochs that is at most `epochs`, so that plans repeat."""
     return max((step for step in LADDER if step <= epochs), default=1)
 
 
 def judged_within(seconds: float, each: float, every: int) -> int | None:
-    """How many of `sequences` test sequences are judged in this time, of `each` seconds a pass; None: all of them."""
+    """Number of test sequences that can be judged in this time at `each` seconds a pass; None: all."""
     fitting = max(int(seconds / (PASSES * ALL_OF_IT * each)), FEWEST_JUDGED)
     return None if fitting >= every else fitting

@@ -54,20 +54,20 @@ MEASURED = "round.json"  # a round that has it is not done again
 
 @lru_cache(maxsize=1)
 def world_of(config: LoopConfig) -> World:
-    """The world of a loop; a process builds it once for all its rounds."""
+    """Simulated world of a loop, cached per process."""
     settings, kind = WORLDS[config.world]
     world: World = kind(settings().with_changes([*config.dials, f"items={config.items}"]), seed=config.world_seed)
     return world
 
 
 def round_seed(seed: int, number: int) -> int:
-    """The seed of a round: one for all arms, so that they meet the same users."""
+    """Seed of a round, shared by all arms, so that they meet the same users."""
     return 1_000 * seed + number
 
 
 @dataclass(frozen=True)
 class Chain:
-    """One objective's rounds under one seed."""
+    """Rounds of one objective under one seed."""
 
     config: LoopConfig
     arm: PolicySpec
@@ -76,7 +76,7 @@ class Chain:
     last: int  # round
 
     def at(self, number: int) -> Path:
-        """The folder of a round; the 0th is the start, which all arms share."""
+        """Folder of a round; round 0 is the start, which all arms share."""
         return self.within / self.arm.folder / f"round-{number:02d}" if number else self.within / "start"
 
     @property
@@ -89,7 +89,7 @@ class Chain:
         return Run(self.at(number) / "run")
 
     def rounds(self) -> list[Round]:
-        """What was measured, up to where the arm stopped (its last entry then says why)."""
+        """Measured rounds so far; if the arm stopped, the last entry says why."""
         files = (self.at(number) / MEASURED for number in range(1, self.last + 1))
         return [read_json(file) for file in takewhile(Path.exists, files)]
 
@@ -99,7 +99,7 @@ class Chain:
         return len(entries) == self.last or bool(entries and "stopped" in entries[-1])
 
     def step(self) -> Round:
-        """Do the next round; what was measured."""
+        """Serve, train and measure the next round; return its entry."""
         number = len(self.rounds()) + 1
         self.serve(number - 1)
         config, run = self.training(number), self.run(number)
@@ -124,7 +124,7 @@ class Chain:
         return entry
 
     def training(self, number: int) -> Config:
-        """How a round is trained."""
+        """Training configuration of a round."""
         chosen = dict(self.arm.objective)
         if number > 1 and self.config.logging_is_served and "logp_logging" in objective_of(chosen).reads().fields:
             chosen["logging"] = str(self.run(number - 1).folder)
@@ -132,7 +132,7 @@ class Chain:
         return config.with_changes(self.config.changes)
 
     def measures(self) -> RoundMeasure:
-        """All rounds of a seed are measured on the same contexts and visits."""
+        """Measure shared by all rounds of a seed: the same contexts and visits."""
         return RoundMeasure(world_of(self.config), episodes=self.config.episodes, seed=self.seed)
 
     def serve(self, number: int) -> None:
@@ -150,7 +150,7 @@ class Chain:
 
 
 def loop(config: LoopConfig, *, out: Path | str, **options: Any) -> Loop:
-    """Go through `rounds` rounds (10 by default) in the folder `out`; what is done there already is not done again.
+    """Run `rounds` rounds (10 by default) of serving and training in the folder `out`, continuing earlier ones.
 
     `options` are the fields of `LoopOptions`. It does `processes` objectives and seeds at a time (default: one per
     core), with the same figures for any number of them.
@@ -185,7 +185,7 @@ def _start(chain: Chain) -> None:
 
 
 def _claim(folder: Path, config: LoopConfig) -> None:
-    """A folder belongs to one loop; more rounds of the same one may follow."""
+    """Record the loop's configuration in the folder; raise ConfigError if it holds a loop with another one."""
     path, content = folder / "settings.json", {"format": FORMAT.current, **config.model_dump(mode="json")}
     if not path.exists():
         refuse_occupied(folder, force=False)

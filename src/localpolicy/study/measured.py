@@ -49,7 +49,7 @@ REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: nev
 
 
 def over_seeds(means: Sequence[float], errors: Sequence[float], *, confidence: float = CONFIDENCE) -> Interval:
-    """Of one seed its own interval; of several, Student's over seeds (their spread holds each one's noise too)."""
+    """Mean over seeds with Student's interval; of a single seed, that seed's own interval."""
     if len(means) == 1:
         return Interval.of(means[0], errors[0], confidence=confidence)
     return Interval.students(float(np.mean(means)), standard_error(means), len(means), confidence=confidence)
@@ -57,7 +57,7 @@ def over_seeds(means: Sequence[float], errors: Sequence[float], *, confidence: f
 
 @dataclass(frozen=True)
 class Measured:
-    """What is known of an arm, read back from its files."""
+    """Stored result of one arm: its record and folder."""
 
     name: str
     record: dict[str, Any]  # of a split: its evaluation, as `lpi evaluate --json` gives it
@@ -65,43 +65,43 @@ class Measured:
 
     @property
     def failed(self) -> str | None:
-        """Why it could not be trained."""
+        """Reason why the arm could not be trained; None if it was."""
         return self.record.get("failed")
 
     @property
     def seed(self) -> int:
-        """Seed of its training."""
+        """Training seed."""
         return int(self.record["run"]["seed"])
 
     @property
     def selection_score(self) -> float:
-        """The validation figure that picked its epoch."""
+        """Validation metric that selected the epoch."""
         return float(self.record["run"]["selected"]["value"])
 
     @property
     def epoch(self) -> int:
-        """The one whose weights were measured."""
+        """Epoch of the measured weights."""
         return int(self.record["run"]["selected"]["epoch"])
 
     @property
     def truth(self) -> dict[str, Any] | None:
-        """J(π) and J(μ), where they were measured."""
+        """True J(π) and J(μ); None if they were not measured."""
         return self.record.get("truth")
 
     def estimate(self, name: str, split: str = "test") -> Estimate:
-        """The figure called `purchase.nDCG@20`, `JS`, `AR@1`, `entropy` or `coverage@20`."""
+        """Estimate of the metric `purchase.nDCG@20`, `JS`, `AR@1`, `entropy` or `coverage@20`."""
         content, (group, _, figure) = self.record[split], name.rpartition(".")
         whole = {**content["rewards"], **content["policy"], "JS": content["divergence"]["js"]}
         return _figure(content["metrics"][group][figure] if group else whole[name])
 
     def js_by_reference(self, split: str) -> dict[str, Estimate]:
-        """JS from each reference alone, where there are any."""
+        """JS from each reference alone; empty without references."""
         js = self.record[split]["divergence"]["js"] or {"by_reference": {}}
         return {name: _figure(content) for name, content in js["by_reference"].items()}
 
     @cached_property
     def scores(self) -> Scores:
-        """Test positions, with what was kept of them."""
+        """Scores at the test positions, with the columns that were stored."""
         path = self.folder / "test.parquet"
         try:
             table = pq.read_table(path)
@@ -121,7 +121,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Pooled:
-    """One policy over its seeds: the value at a position is the mean over seeds, so tests stay paired by position."""
+    """One policy over its seeds, with per-position means over seeds, so that tests stay paired by position."""
 
     name: str  # as tables call it
     seeds: list[Measured]
@@ -131,7 +131,7 @@ class Pooled:
 
     @property
     def good(self) -> list[Measured]:
-        """The seeds that could be trained: every figure is theirs."""
+        """The seeds that could be trained, which all metrics are computed from."""
         return [seed for seed in self.seeds if not seed.failed]
 
     @property
@@ -141,29 +141,29 @@ class Pooled:
 
     @property
     def selection_score(self) -> float:
-        """The validation figure, mean over seeds; a point of which a seed failed is never chosen."""
+        """Validation metric, mean over seeds; -inf if a seed failed, so that the point is never chosen."""
         return float(np.mean([seed.selection_score for seed in self.seeds])) if self.whole else -math.inf
 
     @property
     def selection_se(self) -> float:
-        """Standard error of that mean; of one seed nobody knows how far another is."""
+        """Standard error of `selection_score` over seeds; unknown for a single seed."""
         return standard_error([seed.selection_score for seed in self.good])
 
     @property
     def weights(self) -> dict[str, float]:
-        """How training weighed the log (`effective_share`, ...), mean over seeds; a closed form weighs nothing."""
+        """Weight statistics of training (`effective_share`, ...), mean over seeds; empty for a closed form."""
         every = [seed.record["run"]["weights"] for seed in self.good]
         shared = [name for name in every[0] if all(name in each for each in every)] if every else []
         return {name: float(np.mean([each[name] for each in every])) for name in shared}
 
     @property
     def truth(self) -> float | None:
-        """J(π), the mean over seeds, where it was measured."""
+        """True J(π), mean over seeds; None if it was not measured."""
         values = [seed.truth["value"] for seed in self.good if seed.truth is not None]
         return float(np.mean(values)) if values else None
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The test values behind `purchase.nDCG@20` or `JS` [n], and the sequence of each."""
+        """Test values of `purchase.nDCG@20` or `JS` per position [n], and the sequence of each."""
         scores = [seed.scores for seed in self.good]
         if name == "JS":
             return np.mean([each.js["references"] for each in scores], axis=0), scores[0].sequence
@@ -171,7 +171,7 @@ class Pooled:
         return np.mean([values_of(each, name)[0] for each in scores], axis=0), scores[0].sequence[here]
 
     def estimate(self, name: str, split: str = "test") -> Estimate:
-        """The figure called `purchase.nDCG@20`, `JS` or `AR@1`: from the positions where they are kept."""
+        """Estimate of `purchase.nDCG@20`, `JS` or `AR@1` over seeds, from positions if they were stored."""
         if (name, split) not in self._figures:
             kept = split == "test" and (name == "JS" or name.rpartition(".")[0] in groups(self.good[0].scores))
             every = [] if kept else [seed.estimate(name, split) for seed in self.good]
@@ -180,16 +180,16 @@ class Pooled:
 
     @cached_property
     def _figures(self) -> dict[tuple[str, str], Estimate]:
-        """A cache: tables, notes and tests ask for the same estimates."""
+        """Cache of estimates by metric and split."""
         return {}
 
     def js(self, split: str = "test") -> Estimate | None:
-        """Mean JS from the references, where there are any."""
+        """Mean JS from the references; None without references."""
         known = [bool(seed.js_by_reference(split)) for seed in self.good]
         return self.estimate("JS", split) if known and all(known) else None
 
     def rows(self, figures: Iterable[str], split: str = "test") -> Iterator[tuple[Measurement, Estimate]]:
-        """Of the long table: each figure over seeds (seed null) and of each; with it the estimate it comes from."""
+        """Yield long-table rows of each metric, over seeds (seed null) and per seed, with their estimates."""
         for name in figures:
             alone = [(seed.seed, seed.estimate(name, split)) for seed in self.good]
             for seed, value in [(None, self.estimate(name, split)), *alone]:
@@ -219,7 +219,7 @@ def measure_arm(
     run: Run, data: Prepared, against: Sequence[Run], folder: Path, *, device: str, exclude_seen: bool,
     imputation: Path | None, truth: bool,
 ) -> dict[str, Any]:  # fmt: skip
-    """Content of `arm.json` for a run that could be trained; the positions behind it are in `folder` then."""
+    """Measure a trained run; return the content of `arm.json` and write its positions into `folder`."""
     give_back_memory()  # training needs other sizes than measuring
     candidate, *references = (open_run(each, each.folder.name, device=device) for each in (run, *against))
     refuse_incomparable([candidate, *references])

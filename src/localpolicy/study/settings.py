@@ -28,7 +28,7 @@ TRIALS = 20  # of a search, by default
 
 
 def _listed(over: Any) -> Any:
-    """{"beta": [0.1, 0.3]} as the command line has it: ["beta=0.1,0.3"]."""
+    """Axes in command-line form: {"beta": [0.1, 0.3]} becomes ["beta=0.1,0.3"]."""
     pairs = over.items() if isinstance(over, Mapping) else None
     return over if pairs is None else [f"{key}={','.join(map(str, values))}" for key, values in pairs]
 
@@ -42,7 +42,7 @@ Processes = Annotated[int | None, Field(ge=1, description="processes that train 
 
 
 class SweepConfig(Settings):
-    """What a sweep tries, and how it chooses."""
+    """Settings of a sweep: axes, search, seeds and selection."""
 
     over: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         description="a setting and its values; a search also takes low..high",
@@ -76,7 +76,7 @@ SEQUENCES = {"bandit": 10_000, "store": 2_000}
 
 
 class LoopConfig(Settings):
-    """Everything that decides a loop, its number of rounds aside."""
+    """Settings that decide a loop, apart from its number of rounds."""
 
     world: Literal["bandit", "store"] = Field(description="bandit or store")
     items: int = Field(ITEMS["bandit"], ge=2, description="size of the catalogue (default: the demo's)")
@@ -123,19 +123,19 @@ class LoopConfig(Settings):
 
     @property
     def logging_is_served(self) -> bool:
-        """Whether μ of a round is the run that served its log: not of several logs."""
+        """Whether μ of a round is the run that served its log; false if logs of several rounds are kept."""
         return self.logging == "served" and not self.keep_logs
 
 
 class LoopOptions(Settings):
-    """How far a loop goes, and how it is run."""
+    """Options of a loop that do not change its rounds: how many, and in how many processes."""
 
     rounds: int = Field(10, ge=1, description="number of rounds; a larger number continues an earlier loop")
     processes: Processes = None
 
 
 def loop_config(world: str, **given: Any) -> LoopConfig:
-    """The config of a loop; what is None keeps the world's default."""
+    """Build the config of a loop; None keeps the world's default."""
     if world not in ITEMS:
         raise ConfigError(f"no world '{world}' with a known truth{nearest(world, ITEMS)}")
     usual = {"items": ITEMS[world], "objectives": OBJECTIVES[world], "sequences": SEQUENCES[world]}
@@ -152,7 +152,7 @@ RANGE = ".."  # low..high, for a search
 
 @dataclass(frozen=True)
 class Axis:
-    """One setting and the values it takes; without values any between `low` and `high` (searched, not listed)."""
+    """One setting of a sweep with its values, or with a range from `low` to `high` to search."""
 
     key: str  # as objective.beta
     values: tuple[str, ...] = ()
@@ -163,17 +163,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Point:
-    """One choice of every axis: ('objective.beta', '0.3'), …"""
+    """Point of a grid: one value for every axis, such as ('objective.beta', '0.3')."""
 
     settings: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
-        """beta=0.3 td_weight=1; fit for a folder with `-` for the blanks."""
+        """Short name of the point: `beta=0.3 td_weight=1`."""
         return " ".join(f"{key.rpartition('.')[2]}={value}" for key, value in self.settings)
 
     def apply(self, config: Config) -> Config:
-        """The config at this point."""
+        """The config with the values of this point."""
         return config.with_changes([f"{key}={value}" for key, value in self.settings])
 
 
@@ -181,7 +181,7 @@ NO_POINT = Point()  # of a policy that has nothing to choose
 
 
 def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[Axis]:
-    """Axes from `beta=0.1,0.3`, `train.learning_rate=1e-4..1e-2`."""
+    """Parse axes such as `beta=0.1,0.3` or `train.learning_rate=1e-4..1e-2`; raise ConfigError on a repeated key."""
     parsed = [_axis(text, objective) for text in over]
     for key, times in Counter(axis.key for axis in parsed).items():
         if times > 1:
@@ -190,7 +190,7 @@ def axes(over: Sequence[str], objective: type[Objective] | None = None) -> list[
 
 
 def grid(axes: Sequence[Axis]) -> list[Point]:
-    """Every combination, the last axis fastest."""
+    """All combinations of the axes' values, the last axis fastest."""
     for axis in axes:
         if not axis.values:
             text = f"--over {axis.key}={axis.low:g}..{axis.high:g} is a range"

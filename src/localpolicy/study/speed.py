@@ -34,14 +34,14 @@ MOST_KEPT = 500  # shapes of work
 
 
 class Speed(NamedTuple):
-    """Seconds on this machine."""
+    """Measured speed of this machine: seconds per training step and per scored sequence."""
 
     step: float
     sequence: float  # of one that is scored
 
 
 def speed_of(data: Prepared, config: Config) -> Speed:
-    """The kept one of this shape of work, or else a new measurement."""
+    """Stored speed for work of this shape, or a new measurement."""
     place, key = _folder() / "speed.json", shape_of(data, config)
     kept = _kept(place)
     if key not in kept:
@@ -67,7 +67,7 @@ def _folder() -> Path:
 
 
 def _kept(place: Path) -> dict[str, Any]:
-    """Speeds that were measured before and can be read."""
+    """Stored speeds by shape of work; empty if the file cannot be read."""
     try:
         content = read_json(place)
     except (LocalPolicyError, OSError):
@@ -82,7 +82,7 @@ def _is_speed(value: Any) -> bool:
 
 
 class _Watch:
-    """Seconds since it was made, on the clock or of the processor."""
+    """Stopwatch of wall-clock and processor seconds since it was made."""
 
     def __init__(self, *, on_device: bool) -> None:
         self.on_device, self.clock, self.processor = on_device, time.perf_counter(), time.process_time()

@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, repr=False)
 class Sweep(Result):
-    """All points, and the one chosen."""
+    """Result of a sweep: all points, and the chosen one."""
 
     objective: str
     select: str  # the rule
@@ -53,22 +53,22 @@ class Sweep(Result):
 
     @property
     def noise(self) -> Estimate | None:
-        """The noise floor on validation, where points are chosen."""
+        """Noise floor of JS on validation; None if it is not known."""
         return None if self.floor is None else self.floor["validation"]
 
     @property
     def nearest(self) -> float:
-        """The smallest JS of a point."""
+        """Smallest JS of any point on validation."""
         return min((js.mean for tried in self.tried if (js := tried.js("validation")) is not None), default=math.nan)
 
     @property
     def runs(self) -> list[Path]:
-        """The folders of the chosen point's runs, one per seed."""
+        """Folders of the chosen point's runs, one per seed."""
         return [] if self.chosen is None else [self.out / "runs" / seed.name for seed in self.chosen.seeds]
 
     @property
     def tested(self) -> list[str]:
-        """The figures that are shown of the chosen policy on the test split."""
+        """Names of the metrics shown for the chosen policy on the test split."""
         if self.chosen is None:
             return []
         left = ("repeat", "new", WEIGHTED)  # the last needs rewards by position, which are not kept
@@ -78,12 +78,12 @@ class Sweep(Result):
 
     @property
     def measurements(self) -> list[Measurement]:
-        """The long table, over seeds (seed null) and of each: every point on validation, the chosen one on test."""
+        """Rows of the long table, over seeds (seed null) and per seed: all points on validation, the chosen on test."""
         rows = [row for tried in self.tried for row in self._validated(tried)]
         return rows if self.chosen is None else [*rows, *(row for row, _ in self.chosen.rows(self.tested))]
 
     def _validated(self, tried: Pooled) -> list[Measurement]:
-        """What chooses, and JS."""
+        """Long-table rows of one point on validation: the selection metric and JS."""
         about: dict[str, Any] = {"policy": tried.name, "name": self.figure, "split": "validation", "whole": True}
         scores = {seed.seed: seed.selection_score for seed in tried.good}
         rows = [
@@ -97,11 +97,11 @@ class Sweep(Result):
 
     @property
     def figure(self) -> str:
-        """What chooses, as the long table calls it."""
+        """Name of the selection metric in the long table."""
         return f"validation {self.select}"
 
     def lead(self) -> tuple[Pooled, Interval] | None:
-        """The second best point, and how far the chosen one is ahead of it, paired by seed.
+        """Second best point, and the chosen one's lead over it, paired by seed; None without a second.
 
         It is one test, of any number of points: where several are equally good, the first two lie closer together than
         two picked beforehand, so that a two-sided test errs less often than it says (Gutmann and Maymin 1987).
@@ -115,14 +115,14 @@ class Sweep(Result):
         return second, over_seeds(ahead, [math.nan])
 
     def summary(self) -> str:
-        """How many points, and the one chosen."""
+        """One line: number of points, and the chosen one."""
         text = f"{self.objective} at {len(self.tried)} points"
         if self.chosen is None:
             return f"{text}; none within JS {self.max_js:g}"
         return f"{text}; chosen: {self.chosen.name} ({self.select} {self.chosen.selection_score:.4f} on validation)"
 
     def to_arrow(self) -> pa.Table:
-        """One row per point: its settings, the validation figure, its JS, and whether it was chosen."""
+        """Table with one row per point: settings, validation metric, JS, and whether it was chosen."""
         rows = []
         for tried in self.tried:
             js, score = tried.js("validation"), tried.selection_score if tried.whole else None
@@ -132,7 +132,7 @@ class Sweep(Result):
         return pa.Table.from_pylist(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """For `sweep.json`: who was measured, the long table, and which point was chosen."""
+        """Content of `sweep.json`: arms, long table and the chosen point."""
         return {
             "objective": self.objective,
             "data": self.data,
@@ -202,7 +202,7 @@ def sweep(
         name = config.objective.name
 
         def measure(*points: Point) -> float:
-            """All seeds of all these points, several at a time; the figure of the last."""
+            """Train and measure all seeds of these points in parallel; return the last point's selection metric."""
             arms = {
                 point: [Arm.at(name, point, point.apply(config).trained_with(seed=seed)) for seed in range(seeds)]
                 for point in points
@@ -235,14 +235,14 @@ def sweep(
 
 
 def _reference(config: Config, seed: int) -> Arm:
-    """μ̂: the same network and training, as an estimate of the logging policy, picked by its likelihood."""
+    """Arm of an estimate μ̂ with the sweep's network and training, its epoch selected by likelihood."""
     train = config.train.model_dump(exclude_unset=True) | {"seed": seed, "select": "auto"}
     groups = {"data": config.data.model_dump(), "model": config.model.model_dump(), "train": train}
     return Arm.at("mle", NO_POINT, Config.parse({**groups, "objective": {"name": "mle"}}))
 
 
 def _given(against: Sequence[Path | str], seeds: int) -> list[Arm]:
-    """The user's runs as references."""
+    """Arms of the user's own runs, as references."""
     runs = [Run(Path(run).resolve()) for run in against]
     for run in runs:
         if not run.finished:

@@ -45,7 +45,7 @@ class Symptom(NamedTuple):
 
 @dataclass(frozen=True)
 class Trajectory:
-    """One objective's loop: its figures by round, those of μ first."""
+    """One objective's metrics by round in a loop, averaged over seeds, beginning with μ."""
 
     name: str
     rounds: Sequence[Figures]
@@ -59,7 +59,7 @@ class Trajectory:
 
     @property
     def last(self) -> Figures:
-        """The figures of the last round."""
+        """Metrics of the last round."""
         return self.rounds[-1]
 
     @property
@@ -74,7 +74,7 @@ class Trajectory:
 
     @cached_property
     def symptoms(self) -> list[Symptom]:
-        """All signs of collapse."""
+        """Signs of collapse: loss against μ, a fall of J, low entropy, few effective decisions, a stop."""
         entropy, signs = [each["entropy"].mean for each in self.rounds], []
         if (since := _since([figures["true gain"].high < 0 for figures in self.rounds])) and self.gain.sign < 0:
             said = f"earns significantly less than the policy it started from, since round {since}"
@@ -97,7 +97,7 @@ class Trajectory:
         return signs
 
     def _fell(self) -> list[Symptom]:
-        """The deepest fall of J from an earlier best, if it is larger than the intervals."""
+        """Symptom for the deepest fall of J from an earlier best; none if it is within the intervals."""
         values, falls = [figures["true J"] for figures in self.rounds], []
         for low in range(2, len(values)):
             best = max(range(1, low), key=lambda number: values[number].mean)
@@ -119,7 +119,7 @@ class Trajectory:
         return f"{self.name}: {self.earned} ({self.change}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
 
     def claims(self) -> list[Claim]:
-        """Did it earn more at the end, and without a sign of collapse?"""
+        """Claims that the objective earned more at the end, without a sign of collapse."""
         gain, signs = self.gain, [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
         return [
             Claim(
@@ -142,18 +142,18 @@ def last_round(arms: Sequence[Trajectory]) -> int:
 
 
 def best_of(arms: Sequence[Trajectory]) -> Trajectory:
-    """Who earns most in the last round; one that stopped before it is not compared with those that went on."""
+    """Objective with the largest J in the last round, among those that reached it."""
     last = last_round(arms)
     return max((arm for arm in arms if len(arm.rounds) == last + 1), key=lambda arm: arm.last["true J"].mean)
 
 
 def change(start: float, end: float) -> str:
-    """+12%; a change from 0 has no percentage."""
+    """Text of a relative change: +12%; from 0 there is no percentage."""
     return f"{(end - start) / start:+.0%}" if start else "from nothing"
 
 
 def _since(signs: Sequence[bool]) -> int:
-    """The first round that has a sign, if the last one has it too, else 0: that is μ."""
+    """First round from which a sign holds, if it holds in the last round; else 0."""
     after = [False, *signs[1:]]
     return after.index(True) if after[-1] else 0
 
@@ -169,7 +169,7 @@ FIGURES = {  # of the long table -> of a round's file; a closed form, which weig
 
 
 def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
-    """Mean and standard error of each figure of one seed's round; none where it had stopped."""
+    """Mean and standard error of each metric in one seed's round; empty if it had stopped."""
     entry = {**entry, **entry.get("weights", {})}
     values = {name: entry[key] for name, key in FIGURES.items() if key in entry}
     return {
@@ -179,7 +179,7 @@ def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
 
 @dataclass(frozen=True, repr=False)
 class Loop(Result):
-    """A loop that has come to its end."""
+    """Result of a finished loop."""
 
     config: LoopConfig
     world: World
@@ -209,7 +209,7 @@ class Loop(Result):
 
     @cached_property
     def gains(self) -> dict[str, Interval]:
-        """By objective: its last gain over μ, with the interval that decides: corrected for all of them (Holm)."""
+        """Gain over μ in the last round by objective, Holm-corrected over all objectives."""
         ends: dict[str, Sequence[tuple[float, float]]] = {}
         rows = (row for row in self.measurements if row.figure == "true gain" and row.seed is not None)
         for (arm, _), seeds in groupby(rows, lambda row: (row.policy, row.round)):
@@ -225,7 +225,7 @@ class Loop(Result):
 
     @cached_property
     def trajectories(self) -> list[Trajectory]:
-        """Every objective's figures by round, over seeds."""
+        """Trajectory of every objective, over seeds."""
         over, rounds = (row for row in self.measurements if row.seed is None), defaultdict(list)
         for (arm, _), rows in groupby(over, lambda row: (row.policy, row.round)):
             rounds[arm].append({row.figure: row.interval for row in rows})
@@ -240,18 +240,18 @@ class Loop(Result):
         ]
 
     def summary(self) -> str:
-        """Where each objective ended."""
+        """One line: J of each objective in the last round."""
         ends = {arm.name: arm.last["true J"].mean for arm in self.trajectories}
         order = ", ".join(f"{name} {value:.4f}" for name, value in sorted(ends.items(), key=lambda end: -end[1]))
         last = max(len(seed) for seeds in self.rounds.values() for seed in seeds)
         return f"{self.config.world}, {last} rounds; J at the end: {order}"
 
     def to_arrow(self) -> pa.Table:
-        """The long table."""
+        """The long table of all rounds."""
         return as_arrow(self.measurements)
 
     def to_dict(self) -> dict[str, Any]:
-        """Settings, objectives and what went wrong, the long table, and the claims."""
+        """JSON content: settings, objectives with symptoms, the long table, and the claims."""
         return {
             "localpolicy": __version__,
             "settings": self.config.model_dump(mode="json"),

@@ -157,7 +157,7 @@ def _best(candidates: Sequence[BetaCandidate], *, most: float, judged: int) -> B
 
 
 def judged_rows(data: Prepared, config: Config) -> int:
-    """Number of decisions, or lists, of the test split that the gate will judge by; nothing else is read of it."""
+    """Number of decisions, or lists, of the test split that the gate will judge by; reads nothing else of it."""
     if data.holds_out_last:
         return len(data["test"])
     arrays, (offsets, _) = data["test"].arrays, data["test"].histories
@@ -262,7 +262,7 @@ def _by_return(curve: _Curve, betas: list[float], read: HeldOut, model: ReturnMo
 
 
 def _within(curve: _Curve, beta: float, max_js: float | None) -> float:
-    """The smallest β from this one on whose JS from μ̂ is within the ceiling: JS falls as β rises."""
+    """Smallest β ≥ `beta` whose JS from μ̂ is at most `max_js`, for JS that falls as β rises."""
     if max_js is None or curve.js(beta) <= max_js:
         return beta
     low, high = math.log(beta), math.log(beta) + math.log(1e6)

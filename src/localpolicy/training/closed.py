@@ -114,7 +114,7 @@ class Together:
         return run
 
     def _choose(self, policy: Policy) -> Choice:
-        """s and β, on validation sequences that chose no epoch; the end of a dial has no s, and its β is given."""
+        """Choose the slope s and β on validation sequences that selected no epoch; a given β is kept."""
         objective = self.objective
         if not isinstance(objective, ClosedForm):
             return Choice(objective.beta, 1.0, None, "given")

@@ -59,7 +59,7 @@ class CriticError(NamedTuple):
 
 
 def credited(windows: Windows, critic: Reads, *, repeats: bool = False) -> Windows:
-    """The windows with rewards as a critic credits them: row by row, or by first meetings."""
+    """Windows with rewards as a critic credits them: row by row, or by first interactions."""
     return windows.of_first_meetings(repeats=repeats) if critic.meetings else windows
 
 

@@ -46,7 +46,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass
 class Fitting:
-    """One run while it is fitted."""
+    """Context of one run's `Objective.fit`: data, config and methods that train its stages."""
 
     data: Prepared
     run: Run

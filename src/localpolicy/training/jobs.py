@@ -21,7 +21,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Job:
-    """One run to be trained."""
+    """A run to be trained: its name, data, folder and configuration."""
 
     name: str
     data: Path

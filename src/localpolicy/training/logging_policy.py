@@ -45,7 +45,7 @@ def origin_of(objective: Objective, data: Prepared, *, heads: Collection[str]) -
 
 
 def over_catalogue(policy: Policy, data: Prepared, name: str, *, absent: float) -> Policy:
-    """The policy over the data's items, in their order; `absent` is its logit of unknown items."""
+    """Policy mapped to the data's items in their order; `absent` is its logit of unknown items."""
     if policy.items["item_id"].equals(data.catalogue["item_id"]):
         return policy
     strangers = int((match_items(policy.items, data.catalogue) < 0).sum())

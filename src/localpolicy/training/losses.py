@@ -29,7 +29,7 @@ class Losses(nn.Module):
     def forward(
         self, batch: Batch, step: int, coin: bool, count: float | Tensor
     ) -> tuple[Tensor, dict[str, Tensor], Terms]:
-        """The loss, its named means (none if the batch is filled up), and the terms per position."""
+        """Compute the loss, its named means (none if the batch is filled up), and the terms per position."""
         given = None if self.reader.logging_policy is None else self.reader.logging_policy.network
         with reading_in(self.reads_in, self.network, given):
             readout = self.reader.read(batch, step=step, coin=coin)

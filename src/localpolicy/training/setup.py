@@ -44,7 +44,7 @@ OF_VALUE = 1e-2  # weight decay of the value head: 1/β amplifies its noise
 
 
 def resolve(config: Config, data: Prepared, begun: Run | None = None) -> Config:
-    """The config with every default that depends on data or machine filled in; `begun` is this run, if it resumes."""
+    """Fill in every default that depends on data or machine; `begun` is this run if it resumes."""
     older = _inherited(config) if begun is None else begun.config.model_dump()
     if config.objective.reads().teacher and config.model.features == AUTO:  # a student learns rows that are there
         config = config.model_copy(update={"model": config.model.model_copy(update={"features": []})})
@@ -77,7 +77,7 @@ def _histories(data: Prepared) -> dict[str, int]:
 
 
 def _credited(config: Config, data: Prepared, begun: Run | None) -> Objective:
-    """The objective with `credit` filled in; a resumed run keeps the value it started with."""
+    """Objective with `credit` filled in; a resumed run keeps the value it started with."""
     objective = config.objective
     if begun is not None and (older := dict(begun.config.objective)).get("credit") is None:
         known = {name: value for name, value in older.items() if getattr(objective, name, value) is None}
@@ -96,7 +96,7 @@ def resolved_by(objective: Objective, data: Prepared) -> Objective:
 
 
 def rewards_of(data: Prepared) -> list[float]:
-    """The smallest three rewards of the training split's actions (of its lists, if lists have one), in order."""
+    """Smallest three distinct rewards of the training split's actions (or lists), in order."""
     arrays = data["train"].arrays
     reward = arrays["reward"]
     if data.one_reward and "above" in arrays:

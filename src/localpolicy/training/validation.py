@@ -88,7 +88,7 @@ def batch_size(config: Config) -> int:
 
 
 def reward_scale(data: Prepared) -> float:
-    """The largest reward of any event, if rewards are of events: known before anything is measured."""
+    """Largest reward of any event, if rewards follow from events: the scale of value bounds, known beforehand."""
     return float(max(data.manifest["rewards"].values(), default=1.0)) or 1.0
 
 

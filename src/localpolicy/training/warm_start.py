@@ -121,7 +121,7 @@ def _by_item(start: Tensor, older_index: Tensor, *, low: str | bool) -> Tensor:
 
 
 def _of_longer_windows(position: Tensor, length: int) -> Tensor:
-    """The rows of positions for windows of this length: beyond those of the older run, its last one."""
+    """Position embeddings for windows of this length: rows beyond the older run's windows repeat its last one."""
     more = max(0, length - len(position))
     return torch.cat([position, position[-1:].expand(more, -1)])
 

@@ -35,7 +35,7 @@ MOST_SHOWN = 20  # columns that an error names
 
 @dataclass(frozen=True)
 class Guess:
-    """How a log is read: settings of `lpi prepare`, with notes for the user."""
+    """Guessed settings of `lpi prepare` for a log, with notes for the user."""
 
     source: str  # the reader
     columns: Mapping[str, str]  # our column -> the log's

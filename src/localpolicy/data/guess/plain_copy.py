@@ -81,7 +81,7 @@ def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -
 
 
 def _day_and_clock(engine: DuckDB, table: SourceTable) -> tuple[str, str] | None:
-    """The column of days and the one of clock times, if each is the only one, and no other column says the time."""
+    """Names of the column of days and of the column of clock times, if no other column holds the time."""
     known = [plain(name) for name in NAMES["timestamp"]]
     timely = [name for name in table.names if plain(name) in known]
     if JOINED in map(plain, table.names):

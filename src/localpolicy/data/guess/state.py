@@ -67,7 +67,7 @@ class GuessState:
         return self.log.distinct(f"{self.meant['request']}+{item}") > MOST_OF_ALL * lists * self.log.distinct(item)
 
     def left(self) -> list[str]:
-        """Return the columns without a role."""
+        """Return the names of the columns that have no role yet."""
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
         return [name for name in self.log.names if name not in used and name != self.split]
 

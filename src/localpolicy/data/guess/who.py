@@ -40,7 +40,7 @@ def settle_sequence(state: GuessState) -> None:
 
 
 def _take_person(state: GuessState) -> None:
-    """The only other id as the person, if each list has one of them, and some of them had several lists."""
+    """Take the only other id column as the person, if each list has one person and some persons several lists."""
     request = state.meant["request"]
     ids = [name for name in state.left() if plain(name).endswith("id")]
     if len(ids) != 1 or state.log.stated(ids[0]) < 1 or state.log.several(request, ids[0]):

@@ -115,7 +115,7 @@ def _together_check(
 
 
 def worth_of_answers(case: Case) -> list[Claim]:
-    """Whether its answers would earn more, alone and with their number."""
+    """Claims that the reward per answer is higher, alone and together with the number of answers."""
     found, (ranks, *_) = case.answers, gain(case)
     checks = answers_checks(found.new, found.old, ranks, case.rules)
     if found.new.refusal.startswith(TOO_POOR) and (logging := case.other_logging) is not None:

@@ -21,7 +21,7 @@ from localpolicy.measure.significance import Paired, paired_family
 def best_baseline(
     figure: str, mine: float, theirs: Mapping[str, float], tests: Mapping[str, Paired], *, n: str = ""
 ) -> tuple[str, str]:
-    """The baseline that a policy is least above; and in words the figures of all."""
+    """Name of the strongest baseline (least difference), and a text with every baseline's metric."""
     best = min(tests, key=lambda name: tests[name].difference)
     means, test = ", ".join(f"{name} {mean:.4f}" for name, mean in theirs.items()), tests[best]
     gap = f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}{n})"
@@ -29,7 +29,7 @@ def best_baseline(
 
 
 def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str, rules: GateRules) -> Claim:
-    """Significantly better than every simple baseline (Holm); one that is better itself should be deployed."""
+    """Claim that the policy is significantly better than every simple baseline by rank metric `name` (Holm)."""
     if not baselines:
         return LEFT_OUT
     mine, clusters = new.values(name)
@@ -57,7 +57,7 @@ def baselines_check(new: Evaluation, baselines: Sequence[Evaluation], name: str,
 def baselines_by_value(
     new: Evaluation, deployed: Evaluation | None, baselines: list[Evaluation], rules: GateRules
 ) -> Claim:
-    """No simple baseline earns significantly more, as the distribution it is served as.
+    """Claim that no simple baseline has a significantly higher estimated value, as the distribution it is served as.
 
     One whose value is refused neither blocks nor passes, and is named. One that does not differ
     significantly from the new policy does not block either: the question is whether to replace what is deployed.
@@ -92,7 +92,7 @@ def baselines_by_value(
 
 
 def baselines_by_answers(new: Answers, baselines: Sequence[Answers], rules: GateRules) -> Claim:
-    """No simple baseline's answers would significantly earn more, alone and with their number.
+    """Claim that no simple baseline has a higher reward per answer, alone and with the number of answers.
 
     One that does keeps the new policy from being deployed, and is not put in its place: it is far from what was shown,
     and so are its weights. One whose answers the log says too little of neither blocks nor passes, and is named.
@@ -132,7 +132,7 @@ def by_ranks(case: Case) -> list[Claim]:
 
 
 def baselines_by_return(gains: Mapping[str, ReturnGain], rules: GateRules) -> Claim:
-    """No simple baseline's return is significantly higher; `gains` are those of the new policy over each of them.
+    """Claim that no simple baseline has a higher return; `gains` are those of the new policy over each of them.
 
     One whose return is refused neither blocks nor passes, and is named. One deviation does not say which of two
     policies far from the log earns more, so nobody is put in the new policy's place.
@@ -156,7 +156,7 @@ def baselines_by_return(gains: Mapping[str, ReturnGain], rules: GateRules) -> Cl
 
 
 def by_value(case: Case) -> list[Claim]:
-    """By what each earns: by visits if the future matters."""
+    """Baselines check by estimated value, or by return if what is shown now changes later rewards."""
     if case.returns is not None and case.returns.decides:
         found = {each.name: case.returns_over(each) for each in case.baselines}
         return [baselines_by_return({name: one.gain for name, one in found.items() if one is not None}, case.rules)]

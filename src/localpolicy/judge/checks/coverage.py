@@ -11,7 +11,7 @@ from localpolicy.measure.evaluation import Evaluation
 
 
 def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
-    """Lists still reach a fair share of what the deployed policy's lists reach: a collapse shows here first."""
+    """Claim that the lists reach a fair share of the items that the deployed policy's lists reach (no collapse)."""
     name = f"coverage@{new.settings['lists']}"
     mine, old = new.coverage, deployed.coverage
     ratio = mine / old if old > 0 else np.inf
@@ -24,5 +24,5 @@ def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> C
 
 
 def lists_reach_enough(case: Case) -> list[Claim]:
-    """Coverage, against the lists of what is deployed."""
+    """Coverage check of a case, against the lists of the deployed policy."""
     return [] if case.deployed is None else [coverage_check(case.evaluation, case.deployed, case.rules)]

@@ -41,7 +41,7 @@ def gain_claim(
     name: str, test: Paired, old: float, reason: str, words: Mapping[str, str], rules: GateRules, *,
     few: tuple[int, str] | None = None, unit: str = "positions", unknown: float = 0.0,
 ) -> Claim:  # fmt: skip
-    """Whether a gain over the `old` figure is worth a deployment: `words` are the texts by outcome.
+    """Claim that a gain over the `old` metric is large enough to deploy; `words` are its texts by outcome.
 
     No where all of its interval lies below `smallest_gain` of the old figure, however significant it is; yes where it
     lies above `min_gain` and the gain itself is worth having; else it cannot tell. So a wider interval around the same
@@ -87,7 +87,7 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
 
 
 def unmeasured(name: str) -> str:
-    """Why a figure has no position, and what to do."""
+    """Sentence for a metric without positions: the reason and the remedy."""
     if name not in (LIKED, AGREEMENT):
         return f"{name}: no held-out position has it. Hold out more sequences"
     return (
@@ -97,7 +97,7 @@ def unmeasured(name: str) -> str:
 
 
 def gain_words(name: str) -> dict[str, str]:
-    """Texts by outcome, of a metric such as purchase.nDCG@20."""
+    """Short texts of a rank metric's gain by outcome: yes, no, lower, cannot tell."""
     if name == LIKED:
         first = "what it ranks first was liked"
         return {

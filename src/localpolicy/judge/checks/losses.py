@@ -16,7 +16,7 @@ from localpolicy.measure.summary import LIKED, groups, segments
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:
-    """No other event loses significantly more than allowed, Holm-corrected over them."""
+    """Claim that no other event's metric falls significantly by more than allowed (Holm over events)."""
     if name == LIKED:
         return check("other events", "not asked", "ratings are judged together")
     (group, _, metric_name), measured = name.rpartition("."), groups(new.scores)
@@ -26,7 +26,7 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 
 
 def no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
-    """No part of the positions loses significantly more than `allowed`."""
+    """Claim that no part of the positions (`values` by name) loses significantly more than `allowed`."""
     if not values:
         return check(name, "not asked", nothing)
     if all(np.allclose(new, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):
@@ -56,7 +56,7 @@ def no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: Gate
 
 
 def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRules) -> Claim:
-    """No segment loses significantly more than allowed, Holm-corrected over the segments."""
+    """Claim that no segment loses significantly more than allowed, Holm-corrected over the segments."""
     parts = segments(new.scores, new.counts, new.known)
     every = {label: (new.values(name, here)[0], *deployed.values(name, here)) for label, here in parts.items()}
     values = {label: each for label, each in every.items() if len(each[0]) >= rules.min_segment}
@@ -65,7 +65,7 @@ def segment_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateR
 
 
 def other_events(case: Case) -> list[Claim]:
-    """No loss in another event."""
+    """Claims that no event other than the deciding one loses significantly."""
     if case.deployed is None:
         return []
     events = paid_events(case.data)
@@ -73,7 +73,7 @@ def other_events(case: Case) -> list[Claim]:
 
 
 def no_segment_loses(case: Case) -> list[Claim]:
-    """No loss in a segment."""
+    """Claims that no segment of the positions loses significantly."""
     if case.deployed is None:
         return []
     return [segment_check(case.evaluation, case.deployed, case.metric, case.rules)]

@@ -35,7 +35,7 @@ def order_check(data: Prepared) -> Claim | None:
 
 
 def tied_share(data: Prepared) -> float:
-    """Of the steps within sequences, those to a row of equal time; `prepare` orders these by reward and hash.
+    """Share of steps within sequences between rows of equal time; `prepare` orders those by reward and hash.
 
     What a request brought has the time of its list, and its own order.
     """
@@ -50,7 +50,7 @@ def tied_share(data: Prepared) -> float:
 
 
 def sorted_by(data: Prepared) -> str | None:
-    """The column, by the log's name, that the rows of each sequence are sorted by; None where times order them.
+    """Name of the log's column that sorts the rows of each sequence; None if times order them, or nothing does.
 
     Kinds of action are left out: a visit that ends with its purchase is in the order of time.
     """
@@ -67,7 +67,7 @@ def sorted_by(data: Prepared) -> str | None:
 
 
 def _steps(values: np.ndarray, data: Prepared) -> tuple[int, float, float]:
-    """Steps between rows of a sequence that differ, the share of them that goes up, and how far they reach.
+    """Number of steps between unequal rows of a sequence, share of rises among them, and mean range they cross.
 
     Of each list its first row stands for it: the order of alternatives in a list is no order of time.
     """
@@ -85,25 +85,25 @@ def _steps(values: np.ndarray, data: Prepared) -> tuple[int, float, float]:
 
 
 def _column(data: Prepared, name: str) -> np.ndarray:
-    """A column of all rows, each of them once."""
+    """Column `name` of all splits, each row once."""
     return np.concatenate([data[split].arrays[name] for split in data.whole_splits])
 
 
 def _begins(data: Prepared) -> np.ndarray:
-    """The first row of each sequence."""
+    """Index of the first row of each sequence."""
     lengths = np.concatenate([np.diff(data[split].offsets) for split in data.whole_splits])
     return np.asarray((np.cumsum(lengths) - lengths)[lengths > 0])
 
 
 def _within(data: Prepared) -> np.ndarray:
-    """Rows that come after another of their sequence; places of a list are no steps."""
+    """Mask of the rows that follow another row of their sequence; list places below the first are left out."""
     within = np.ones(len(_column(data, "item")), dtype=bool)
     within[_begins(data)] = False
     return within & (_column(data, "above") == 0) if "above" in data["train"].arrays else within
 
 
 def _places(data: Prepared) -> np.ndarray:
-    """Each item's place among all, by number where ids are numbers."""
+    """Rank of each item among all by its id, as a number if all ids are numbers."""
     ids = data.catalogue["item_id"].to_numpy(zero_copy_only=False)
     try:
         ids = ids.astype(np.float64)

@@ -23,7 +23,7 @@ WRONG = "the logged propensities do not fit what was shown"
 
 
 def propensity_check(weights: Mapping[str, np.ndarray], sequence: np.ndarray) -> Claim:
-    """No mean of π/p is significantly above 1, by one-sided tests whose level is shared."""
+    """Claim that no mean of π/p is significantly above 1, by one-sided tests that share one error level."""
     found, worst = [], ("", 0.0)
     for name, weight in weights.items():
         known = ~np.isnan(weight)

@@ -28,7 +28,7 @@ APART = "what it earns at once and what a visit earns point in different directi
 
 
 def return_check(found: Returns, rules: GateRules) -> Claim:
-    """The gain in return is significant."""
+    """Claim that the gain in return is significant."""
     gain, unit = found.gain.gain, found.gain.unit
     asked, steps, each = "a whole visit", found.gain.steps, ""
     if found.gain.asked == "deviation":
@@ -48,7 +48,7 @@ def return_check(found: Returns, rules: GateRules) -> Claim:
 
 
 def by_return(value: Claim, found: Returns | None, rules: GateRules) -> list[Claim]:
-    """The claim on the value, or that on the return before it if the future matters."""
+    """The claim on the value; preceded by the claim on the return if what is shown now changes later rewards."""
     if found is None or not found.decides:
         return [value]
     decides, steps = return_check(found, rules), found.gain.steps
@@ -61,6 +61,6 @@ def by_return(value: Claim, found: Returns | None, rules: GateRules) -> list[Cla
 
 
 def gain_in_reward(case: Case) -> list[Claim]:
-    """Whether it earns significantly more: by decision, or by visit if the future matters."""
+    """Claims that the new policy earns significantly more: per decision, or per visit if later rewards change."""
     value, *others = gain_in_value(case)
     return [*by_return(value, case.returns, case.rules), *others]

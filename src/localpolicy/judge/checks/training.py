@@ -20,7 +20,7 @@ from localpolicy.runs.run import Run
 def training_check(
     evaluation: Evaluation, popularity: np.ndarray, estimates: Mapping[str, Run], rules: GateRules
 ) -> Claim | None:
-    """Where the clock ended training before the estimates had learned the log, verdicts would speak of the clock alone.
+    """ "Cannot tell" if the time limit ended training before an estimate of the log beat popularity, else None.
 
     Before, an untrained model was refused for popularity, and popularity was to be deployed. The value of a baseline is
     estimated without them, and stands.
@@ -46,12 +46,12 @@ def training_check(
 
 
 def _popular(scores: Scores) -> str:
-    """The popularity that estimates of the log are compared with; the policy of this name is that of answers."""
+    """Name of the popularity that estimates of the log are compared with: of shown items, or of answered ones."""
     return "the popularity of all that was shown" if NO_ANSWER in scores.events else "popularity"
 
 
 def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rules: GateRules) -> Claim:
-    """Every reference predicts the log significantly better than uniform, and not significantly worse than popularity.
+    """Claim that every reference predicts the log better than uniform and not much worse than popularity.
 
     Worse counts from `CLOSE` on. Where propensities were logged and μ̂ reaches their likelihood to within as much, it
     has learned all there is, even if that is uniform.

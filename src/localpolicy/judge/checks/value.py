@@ -32,7 +32,7 @@ NO_LOWER = {"yes": f"{REWARD} is no lower", "no": f"{REWARD} is lower", "cannot 
 
 
 class Valued(NamedTuple):
-    """A policy's value, or why there is none."""
+    """Contributions to a policy's estimated value, or the reason why it cannot be estimated."""
 
     found: Contributions | None
     refusal: str = ""
@@ -40,7 +40,7 @@ class Valued(NamedTuple):
 
 
 def valued(value: OffPolicy | None, rules: GateRules) -> Valued:
-    """The value of a policy, where the log carries it (see `measure.decisions.overlap`)."""
+    """Value of a policy, or the refusal if overlap with the log is too small."""
     if value is None:
         return Valued(None, NO_PROPENSITIES)
     if value.refusal is not None:
@@ -60,7 +60,7 @@ def too_little(refusals: Mapping[str, str]) -> str:
 def both_values(
     new: Evaluation, deployed: Evaluation | None, rules: GateRules, estimand: Estimand | None = None
 ) -> tuple[Valued, Valued]:
-    """Of a policy and of what is deployed, on the same decisions: the log's own mean where the log is its own.
+    """Values of the new and the deployed policy on the same decisions; for the log itself its own mean reward.
 
     An `estimand` names another question than the log's own.
     """
@@ -72,7 +72,7 @@ def both_values(
 
 
 def value_tests(gaps: Mapping[Key, Contributions], confidence: float) -> dict[Key, Paired]:
-    """Differences in value that are read together: intervals that allow for skewness, by Holm's steps; no p-values."""
+    """Test of each difference in value, Holm-corrected over all; intervals allow for skewness, without p-values."""
     clear = {name: abs(gap.mean) / (gap.se or math.inf) for name, gap in gaps.items()}
     bounds = holm_steps(clear, lambda name, each: skewed(gaps[name], confidence=each), confidence)
     none = math.nan
@@ -80,7 +80,7 @@ def value_tests(gaps: Mapping[Key, Contributions], confidence: float) -> dict[Ke
 
 
 def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, *, decides: bool = True) -> Claim:
-    """The estimated gain in reward is significant; where it does not decide, that it is no significant loss.
+    """Claim that the estimated gain in reward is significant; without `decides`, that it is no significant loss.
 
     Paired: what luck gave the log it gave both.
     """
@@ -123,7 +123,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
 
 
 def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
-    """Of a log of lists, the exact gain of the first place: information only, not the list's value."""
+    """Text on the gain in value at the first list position, for information; empty if there is none."""
     if new.off_policy is None or "first place" not in new.off_policy.beside:
         return ""
     mine, base = (each.found for each in both_values(new, deployed, rules, "first place"))

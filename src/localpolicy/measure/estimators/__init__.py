@@ -28,7 +28,7 @@ JUDGING = tuple(name for name, each in ESTIMATORS.items() if each.judges)  # `es
 
 
 def by_name(name: str | Estimator, among: tuple[str, ...] | None = None, *, key: str = "") -> Estimator:
-    """The estimator called so (`snips`; `SNIPS` as in tables), or the one given.
+    """Estimator of this name (`snips`, or `SNIPS` as in tables); an estimator is returned as it is.
 
     `among` says which will do, and `key` is the setting that an error names.
     """
@@ -46,5 +46,5 @@ Judging = Annotated[str, AfterValidator(lambda name: by_name(name, JUDGING).name
 
 
 def contributions(log: Decisions, estimator: str) -> Contributions:
-    """Of an estimator by its name (`SNIPS`, or `snips` as in settings), with what each reward adds."""
+    """Contributions of every decision (or list) to the estimator of this name, and each reward's leverage."""
     return by_name(estimator).contributions(log)

@@ -22,7 +22,7 @@ INTERVAL = "skewness corrected"
 
 @dataclass(frozen=True)
 class ValueEstimate:
-    """One estimator's answer."""
+    """Estimated value by one estimator, with its standard error and intervals."""
 
     value: float
     se: float  # NaN where nothing says how far it is off
@@ -52,15 +52,15 @@ class Estimator:
     judges: ClassVar[bool] = True  # whether differences of its contributions have an interval, as the gate needs
 
     def values(self, log: Decisions) -> np.ndarray:
-        """What the estimate is the mean of [U]."""
+        """Contributions of lists or decisions, whose mean is the estimate: [U]."""
         raise NotImplementedError
 
     def leverage(self, log: Decisions) -> np.ndarray:
-        """What one more unit of a decision's reward adds [n]."""
+        """Change of the contributions for one more unit of each decision's reward: [n]."""
         return log.weight
 
     def refusal(self, log: Decisions) -> str | None:
-        """Why it says nothing of these decisions; None where it does."""
+        """Reason why the estimator does not apply to these decisions; None if it does."""
         if self.reward_model and log.value_expected is None:
             return f"{self.title} needs a reward model r̂, and there is none"
         if log.lists and not self.of_lists:
@@ -70,21 +70,21 @@ class Estimator:
         return None
 
     def contributions(self, log: Decisions) -> Contributions:
-        """What the estimate is the mean of, with what each reward adds."""
+        """Contributions to the estimate, with the leverage of each reward."""
         return Contributions(self.values(log), log.clusters, self.leverage(log), log.reward, never_shown(log))
 
     def estimate(self, log: Decisions, *, largest_reward: float | None = None) -> ValueEstimate:
-        """The value with its interval. `largest_reward` is known beforehand, not read off the log."""
+        """Estimated value with its interval. `largest_reward` is known beforehand, not read off the log."""
         return ValueEstimate.of(self.contributions(log))
 
     def bound(self, log: Decisions, *, confidence: float, scale: float = 1.0) -> tuple[float, float]:
-        """The value and its one-sided lower bound; `scale` is the largest reward."""
+        """Estimated value and its one-sided lower bound; `scale` is the largest reward."""
         found = self.contributions(log)
         return found.mean, lower_bound(found.values, found.clusters, confidence=confidence) - found.unknown
 
 
 def logged(log: Decisions) -> Contributions:
-    """Of μ itself: what it earned."""
+    """Contributions to the on-policy estimate of J(μ): the logged rewards."""
     return Contributions(log.earned, log.clusters, np.ones(len(log.reward)), log.reward)
 
 

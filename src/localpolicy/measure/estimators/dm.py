@@ -23,5 +23,5 @@ class DM(Estimator):
         return log.value_expected
 
     def estimate(self, log: Decisions, *, largest_reward: float | None = None) -> ValueEstimate:
-        """Without an error: that is r̂'s, of which the spread of its values says nothing."""
+        """The value without a standard error: its error is that of r̂, which the values do not show."""
         return ValueEstimate(float(self.values(log).mean()), math.nan, {})

@@ -38,7 +38,7 @@ class ClippedIPS(Estimator):
         return log.summed(np.minimum(log.weight, self.cap) * log.reward)
 
     def estimate(self, log: Decisions, *, largest_reward: float | None = None) -> ValueEstimate:
-        """Between 0 and the cap times the largest reward: the one estimator whose range is known beforehand.
+        """Estimated value with an interval from below alone: clipped weights underestimate J.
 
         What is clipped off is missing above, so that its interval bounds J from below alone.
         """

@@ -24,14 +24,14 @@ class LogSmoothing(IPS):
     negative_rewards = listed = judges = False
 
     def estimate(self, log: Decisions, *, largest_reward: float | None = None) -> ValueEstimate:
-        """Bounded from below alone."""
+        """Estimated value with an interval from below alone."""
         values = self.values(log)
         low = smoothed_lower_bound(log, scale=largest_reward or 1.0)
         intervals = {"logarithmic smoothing": Bounds(low, math.inf)}
         return ValueEstimate(float(values.mean()), clustered_se(values, log.clusters), intervals)
 
     def bound(self, log: Decisions, *, confidence: float, scale: float = 1.0) -> tuple[float, float]:
-        """The value and its smoothed lower bound."""
+        """Estimated value and its smoothed lower bound."""
         return float(self.values(log).mean()), smoothed_lower_bound(log, confidence=confidence, scale=scale)
 
 
