@@ -141,7 +141,7 @@ def _stopped(data: lp.Prepared, folder: Path) -> None:
 
 
 def _layer(folder: Path) -> None:
-    shop = ForeignRanker(RankerConfig(items=20, people=30, candidates=6, places=2), seed=1)
+    shop = ForeignRanker(RankerConfig(items=20, people=200, candidates=6, places=2), seed=1)
     rng = np.random.default_rng(1)
     requests = shop.requests(600, rng)
     lists = shop.lists(requests, rng)

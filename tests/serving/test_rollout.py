@@ -96,7 +96,7 @@ def test_a_rollout_walks_through_its_stages(tmp_path):
     assert read_plan(path)["share"] == 1.0
     # At 100 % too, people must be seen: what the stages before brought is ripe by then.
     assert judge(path, log=log, at=START + RIPE + 400).decision == "hold"
-    with pytest.raises(ConfigError, match="goes on"):
+    with pytest.raises(ConfigError, match="holds a running rollout"):
         plan(path)
     written(log, rollout, persons=300, stage="100", share=1.0, seed=4)
     done = [judge(path, log=log, at=START + RIPE + 400) for _ in range(2)]
@@ -359,7 +359,7 @@ def test_plans_that_make_no_sense(tmp_path):
         with pytest.raises(ConfigError, match="stage"):
             plan(tmp_path / "rollout.json", stages=stages)
     plan(tmp_path / "rollout.json")
-    with pytest.raises(ConfigError, match="goes on"):
+    with pytest.raises(ConfigError, match="holds a running rollout"):
         plan(tmp_path / "rollout.json")
     with pytest.raises(DataError, match="does not exist"):
         judge(tmp_path / "rollout.json", log=tmp_path / "mistyped.db")

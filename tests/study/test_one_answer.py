@@ -12,10 +12,10 @@ import pytest
 from commands import invoked as lpi
 
 ANSWERS = {0: "deploy", 3: "do not deploy", 4: "cannot tell", 6: "nothing to decide", 7: "test online"}
-CHANGES = ("epochs=12", "learning_rate=0.01", "batch_size=64")
+CHANGES = ("epochs=12", "learning_rate=0.003", "batch_size=64")
 SMALL = (*(word for change in CHANGES for word in ("--set", f"train.{change}")), "--device", "cpu")
 ITEMS, STEPS = 12, 4
-PEOPLE = {"shop": 4000}  # of the others 1,500
+PEOPLE = {"shop": 4000, "drawn": 3000}  # of the others 1,500
 
 
 def write_log(path: Path, kind: str) -> None:

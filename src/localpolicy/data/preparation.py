@@ -70,7 +70,7 @@ class Preparation:
             refuse_taken(earlier, digests(self.tables))
         else:
             known = {**known, "policies": []}  # who served the rows of `model` has no part in these
-        log.info(f"schema {sum(len(table.inputs) for table in self.tables):,} file(s)")
+        log.info(f"reading {sum(len(table.inputs) for table in self.tables):,} file(s)")
         raws = open_tables(engine, [*before, *self.tables], skip_malformed=skip_bad_rows, dates=self.config.dates)
         schema = LogSchema.decide(raws, self.config)
         if self.config.split == "time" and not schema.has_time:

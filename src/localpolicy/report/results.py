@@ -170,8 +170,8 @@ def _findings(data: Prepared, quality: Quality) -> Table:
         add(f"{name} items unseen", quality.unseen_items[name], data.n_items, "of the catalogue, absent from training")
         add(f"{name} events unseen", quality.unseen_events[name], events, "on items that training lacks")
     if quality.lists:
-        looked = ", ".join(f"{place:.2g}" for place in quality.examined or ())
-        meaning = f"attention by place: {looked}" if looked else "place and item reward cannot be separated"
+        bias = ", ".join(f"{place:.2g}" for place in quality.examined or ())
+        meaning = f"position bias by place: {bias}" if bias else "position bias cannot be separated from item reward"
         rows.append(("lists", f"{quality.lists:,}", "", meaning))
     if quality.filtered is None:
         rows.append(("filters", "-", "", "the log of lists names none: weights assume that all items could be shown"))
