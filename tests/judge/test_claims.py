@@ -39,7 +39,7 @@ def test_a_fact_refuses_nothing_and_names_nothing_to_do():
 
 def test_doubt_takes_a_yes_away_and_leaves_a_no():
     told = {
-        outcome: check("gain", outcome, "why", needed=400, plain="it gains").in_doubt("But", "who knows")
+        outcome: check("gain", outcome, "why", needed=400, plain="it gains").as_inconclusive("But", "who knows")
         for outcome in ("yes", "no", "cannot tell")
     }
     assert [each.outcome for each in told.values()] == ["cannot tell", "no", "cannot tell"]

@@ -227,7 +227,7 @@ def test_reward_and_number_of_answers_are_judged_together(more, ranked, outcomes
     """Old: a reward per answer of 1, ranks of 0.5; both sums are known to ± 0.3 %, so that ± 0.2 % says nothing."""
     noise = 0.03 * np.sin(np.arange(400))
     old = judged(np.ones(400) + 0.3 * np.cos(np.arange(400)), np.full(400, 0.5))
-    old = judged(old.values / old.worth, old.choices.ranks)
+    old = judged(old.values / old.mean, old.choices.ranks)
     new = judged(old.values + more + noise - noise.mean(), old.choices.ranks + ranked)
     found = answers_checks(new, old, check("gain", "yes", ""), RULES)
     assert [each.outcome for each in found] == outcomes

@@ -21,7 +21,7 @@ from localpolicy.study.settings import Point
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
 RECIPE = Recipe(
-    betas=(1.0,), lambdas=(1.0,), beside=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu",
+    betas=(1.0,), lambdas=(1.0,), lambdas_by_beta=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu",
     policies=("mle", "sqn", "lpi_rl"),
 )  # fmt: skip
 

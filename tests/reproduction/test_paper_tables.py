@@ -36,7 +36,9 @@ from localpolicy.study.arms import Study
 from localpolicy.training.train import training
 
 SMALL = ("train.epochs=2", "model.width=8", "train.batch_size=16", "train.learning_rate=0.01")
-RECIPE = Recipe(betas=(0.1, 1.0), lambdas=(1.0,), beside=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu")
+RECIPE = Recipe(
+    betas=(0.1, 1.0), lambdas=(1.0,), lambdas_by_beta=(1.0,), rates=(), seeds=2, changes=SMALL, device="cpu"
+)
 
 
 def study(data, out, **options):

@@ -381,7 +381,7 @@ def test_a_sign_that_is_gone_at_the_end_is_none():
     few = [figures(0.5), figures(0.6, share=0.04), figures(0.7, share=0.02), figures(0.8)]
     (one,) = Trajectory("ips", few).symptoms
     assert (one.kind, one.since) == ("few decide", 1)
-    assert one.said == "only 2.0 % of its log counted in training in round 2; below 10% in 2 of 4 rounds"
+    assert one.text == "only 2.0 % of its log counted in training in round 2; below 10% in 2 of 4 rounds"
 
 
 def test_a_fall_within_its_interval_is_not_called_one():
@@ -393,7 +393,7 @@ def test_a_fall_within_its_interval_is_not_called_one():
 
 def test_a_fall_is_reported_even_if_the_end_is_better():
     (one,) = Trajectory("ips", [figures(0.5), figures(0.8), figures(0.6), figures(0.85)]).symptoms
-    assert one.said == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
+    assert one.text == "J fell from 0.8000 in round 1 to 0.6000 in round 2 (-25%), and is 0.8500 at the end"
 
 
 def test_the_verdict_names_who_lost():

@@ -61,5 +61,5 @@ def test_decisions_are_those_of_the_windows(small):
 
 
 def test_a_critic_that_is_no_better_is_warned_of():
-    assert CriticError(0.9, 1.0, 2.0).said is None
-    assert "does not predict returns better than item and user means" in CriticError(1.0, 1.0, 2.0).said
+    assert CriticError(0.9, 1.0, 2.0).warning is None
+    assert "does not predict returns better than item and user means" in CriticError(1.0, 1.0, 2.0).warning

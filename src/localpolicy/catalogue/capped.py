@@ -56,7 +56,7 @@ def is_sharded(rows: Logits) -> TypeGuard[ShardedRows]:
 
 
 def shard_of(rows: ShardedRows) -> Shard:
-    """The cut of the items over ranks."""
+    """Shard of the catalogue that this rank holds."""
     base = rows.base if isinstance(rows, CappedLogits) else rows
     assert isinstance(base, ShardedLogits), "rows of one process have no ranks to ask"
     return base.head.shard

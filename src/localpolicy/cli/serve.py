@@ -152,7 +152,7 @@ def plan(
     set_: Rules = None,
     **given: Any,
 ) -> None:  # fmt: skip
-    """Write a rollout and the rules it will be judged by. One that is done or rolled back is put aside."""
+    """Write a rollout and the rules it will be judged by. A finished one in its place is put aside."""
     from localpolicy.serving.rollout import RolloutSize
     from localpolicy.serving.rollout import plan as run_it
 

@@ -168,7 +168,7 @@ class PrepareConfig(Settings):
 
 
 class PrepareOptions(Settings):
-    """Options of where and with what a log is prepared, which do not change the result."""
+    """Options on where a log is prepared and with which engine, which do not change the result."""
 
     append: Path | None = Field(None, description="append the log to this earlier data set")
     new_only: bool = Field(False, description="with append: pass over files that the earlier data set holds already")

@@ -152,7 +152,7 @@ def _rows(column: Mapping[str, Any]) -> int:
 
 
 def _sparse(values: pa.Array, column: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Item, row and weight of each entry."""
+    """Arrays (item, feature row, weight) of the entries of one item column."""
     everyone = np.arange(len(values))
     if column["kind"] == "number":
         return _hats(np.asarray(values.cast(pa.float64()).to_numpy(zero_copy_only=False), float), column["knots"])

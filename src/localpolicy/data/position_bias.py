@@ -129,7 +129,7 @@ class _Pairs:
 
     @property
     def usable(self) -> np.ndarray:
-        """Pairs with rewards at both places."""
+        """Mask of the place pairs with rewards at both places."""
         return np.asarray((self.sums > 0).all(1))
 
     def solve(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

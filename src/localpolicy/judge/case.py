@@ -58,7 +58,7 @@ class Case:
 
     @property
     def split(self) -> str:
-        """The split that is judged."""
+        """Name of the split that is judged."""
         return self.harness.config.split
 
     @cached_property
@@ -73,7 +73,7 @@ class Case:
 
     @property
     def other_logging(self) -> Path | None:
-        """The estimate of the log that the new policy should start from, if it starts from one of its own."""
+        """Folder of the given estimate of the log, if the new policy is built on another one; else None."""
         mine = None if self.new.run is None else self.new.run.manifest.get("made_of", {}).get("logging")
         runs = [each.run for each in self.references if each.estimates_logging and each.run is not None]
         if mine is None or not runs or mine in [run.manifest["policy_sha256"] for run in runs]:
@@ -97,11 +97,11 @@ class Case:
 
     @cached_property
     def returns(self) -> Returns | None:
-        """The gain in return over what is deployed; None if the log has no propensities, or visits of one decision."""
+        """Gain in return over the deployed policy; None if the log has no propensities, or visits of one decision."""
         return self.returns_over(self.deployed)
 
     def returns_over(self, other: Evaluation | None) -> Returns | None:
-        """The gain in return over another policy; None: over the log."""
+        """Gain in return over another policy, or over the log for None."""
         if self.evaluation.scores.propensity is None:
             return None
         return returns_of(

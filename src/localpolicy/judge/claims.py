@@ -74,7 +74,7 @@ class Claim:
         because = f"not asked, since {why}: {self.because}"
         return replace(self, asked=False, holds=None, because=because, needed=None, instead=None)
 
-    def in_doubt(self, why: str, plain: str) -> Claim:
+    def as_inconclusive(self, why: str, plain: str) -> Claim:
         """This check as inconclusive because of `why` (`plain` in short); a "no" and an unasked check are unchanged."""
         if self.holds is False or not self.asked:
             return self

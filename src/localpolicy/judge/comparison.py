@@ -82,7 +82,7 @@ class Comparison(Result):
         return [each.name for each in self.evaluations]
 
     def candidate(self, name: str) -> Candidate:
-        """The policy of this name."""
+        """Candidate of this name."""
         return next(each for each in self.candidates if each.name == name)
 
     @property
@@ -264,7 +264,7 @@ class Comparison(Result):
 
     @property
     def traded(self) -> list[str]:
-        """The metric that ranks policies, of each event: purchase.nDCG@20, click.nDCG@20. Empty for fewer than two."""
+        """Deciding rank metric of each event, such as purchase.nDCG@20 and click.nDCG@20; empty for fewer than two."""
         metric = self.ranked.rpartition(".")[2]
         figures = [figure for event in self.events if (figure := f"{event}.{metric}") in self.columns]
         return figures if len(figures) > 1 else []
@@ -331,7 +331,7 @@ class Comparison(Result):
         return f"{policies} by {self.main}: {best or 'the log carries no estimate'}{more}{without}"
 
     def to_arrow(self) -> pa.Table:
-        """One row per policy: each figure with its standard error, gains over the baseline, JS, coverage, true J.
+        """Table with one row per policy: metrics with standard errors, gains, JS, coverage, true J.
 
         Last come the columns' groups at every k.
         """

@@ -39,7 +39,7 @@ def findings(
     moved = [] if comparison.candidate(asked).estimates_logging else [_has_moved(comparison, asked, called)]
     better = [_is_better(comparison, called), *moved, *_beats_simple(comparison, called)]
     claims = [*(moved if judged else better)]
-    claims += [*_seen_by_js(comparison, called), *_features(comparison, called), *_alike(comparison)]
+    claims += [*_seen_by_js(comparison, called), *_features(comparison, called), *_equal_settings(comparison)]
     return [*claims, *_enough_weight(comparison, called), *_metric_picks_truth(comparison, called)]
 
 
@@ -149,7 +149,7 @@ def _features(comparison: Comparison, called: Called) -> list[Claim]:
     return found
 
 
-def _alike(comparison: Comparison) -> list[Claim]:
+def _equal_settings(comparison: Comparison) -> list[Claim]:
     """Claim that all runs have equal data, selection rules and distinct seeds; only returned if false."""
     if not comparison.differences:
         return []

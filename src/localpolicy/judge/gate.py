@@ -60,7 +60,7 @@ def verdict_on(
     harness: Harness, new: Candidate, old: Candidate | None, references: Sequence[Candidate], rules: GateRules, *,
     simple: Sequence[Candidate] | None = None,
 ) -> Gate:  # fmt: skip
-    """The verdict on a policy of a harness against another, or against the log where `old` is None.
+    """Verdict on the new policy against the old one, or against the log if `old` is None.
 
     `simple` are the simple baselines, where these were fitted before.
     """
@@ -68,7 +68,9 @@ def verdict_on(
     name = kind_of(case)
     checks = claims_about(case, KINDS[name])
     if any(each.leaks for each in (new, *references[:1])):
-        checks[0] = checks[0].in_doubt("The notes say which rows", "one of the two was trained on some of these rows")
+        checks[0] = checks[0].as_inconclusive(
+            "The notes say which rows", "one of the two was trained on some of these rows"
+        )
     made = {} if new.run is None else new.run.manifest
     return Gate(
         checks=_apply_preconditions(checks, case, name),

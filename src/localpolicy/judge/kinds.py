@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from localpolicy.judge.case import Case
-from localpolicy.judge.checks.answers import confounded_answers, worth_of_answers
+from localpolicy.judge.checks.answers import confounded_answers, gain_in_answers
 from localpolicy.judge.checks.baselines import by_answers, by_ranks, by_value
 from localpolicy.judge.checks.coverage import lists_reach_enough
 from localpolicy.judge.checks.direction import no_lower_reward
@@ -58,7 +58,7 @@ class Kind(NamedTuple):
     @property
     def weighs_answers(self) -> bool:
         """Whether checks of the reward per answer decide."""
-        return bool({worth_of_answers, confounded_answers} & {*self.decides})
+        return bool({gain_in_answers, confounded_answers} & {*self.decides})
 
 
 BY_RANK: tuple[Check, ...] = (gain, other_events, no_segment_loses)
@@ -76,7 +76,7 @@ KINDS: dict[str, Kind] = {
     ),
     "rewards": Kind(
         "assumed", "the reward per answer, alone and with the number of answers",
-        (worth_of_answers,), (by_answers, *EVERY), (hidden_cause, no_lower_value, *BY_RANK), "test online",
+        (gain_in_answers,), (by_answers, *EVERY), (hidden_cause, no_lower_value, *BY_RANK), "test online",
         SHOWN_BEFORE,
     ),
     "imitations": Kind(

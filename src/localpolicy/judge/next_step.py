@@ -81,7 +81,7 @@ class Answered(Protocol):
 
     @property
     def better(self) -> Claim:
-        """The check that says whether the new policy is better."""
+        """The check on whether the new policy is better."""
 
     @property
     def checks(self) -> Sequence[Claim]:
@@ -142,6 +142,6 @@ def _where_open(verdict: Answered) -> str:
 
 
 def rollout_command(verdict: Answered) -> str:
-    """The command that plans a rollout of the candidate from 5 % of the people on."""
+    """Command line that plans a rollout of the candidate from 5 % of the people on."""
     run = "EXPORT" if verdict.folder is None else shlex.quote(str(verdict.folder))
     return f"lpi rollout plan {run} --out rollout.json --stages 5,25,50,100"

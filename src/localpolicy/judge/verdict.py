@@ -191,7 +191,7 @@ class Gate(Result):
         return f". About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}"
 
     def summary(self) -> str:
-        """The answer in a sentence."""
+        """The verdict in one sentence, without a full stop."""
         return self.sentence.removesuffix(".")
 
     def to_arrow(self) -> pa.Table:

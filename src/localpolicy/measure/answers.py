@@ -67,7 +67,7 @@ class Answers(NamedTuple):
     weight: np.ndarray | None = None  # w, capped; None if there are no values
 
     @property
-    def worth(self) -> float:
+    def mean(self) -> float:
         """Reward per answer: the mean of the values."""
         return float(self.values.mean())
 
@@ -133,17 +133,17 @@ def log_probability(choices: Choices, estimates: Collection[str]) -> np.ndarray 
 
 
 def together(new: Answers, old: Answers, *, confidence: float = CONFIDENCE) -> Paired:
-    """The relative gain in the reward per answer and that in the nDCG of all answers, added up."""
-    worth, found = old.worth, max(float(old.choices.ranks.mean()), SMALL)
+    """Paired test of the relative gains in reward per answer and in nDCG of all answers, added up."""
+    mean, found = old.mean, max(float(old.choices.ranks.mean()), SMALL)
     first, second = (
-        each.values / max(abs(worth), SMALL) + math.copysign(1, worth) * each.choices.ranks / found
+        each.values / max(abs(mean), SMALL) + math.copysign(1, mean) * each.choices.ranks / found
         for each in (new, old)  # more of a loss is a loss
     )
     return paired(first, second, new.choices.sequence, confidence=confidence)
 
 
 def answer_rows(answers: Answers, old: Answers, split: str) -> list[Measurement]:
-    """The reward per answer, and the gain over `old` in reward and number together, as rows of the long table."""
+    """Long-table rows of the reward per answer, and of the gain over `old` in reward and number together."""
     if answers.refusal:
         return []
     name, found = answers.choices.name, mean_estimate(answers.values, answers.choices.sequence)

@@ -73,7 +73,7 @@ class Decisions(NamedTuple):
 
     @property
     def clusters(self) -> np.ndarray:
-        """The sequence of each list, or of each decision [U]."""
+        """Sequence of each list, or of each single decision [U]."""
         return self.sequence if self.place is None else self.sequence[self.starts]
 
     @property
@@ -101,7 +101,7 @@ class Decisions(NamedTuple):
 
 
 def decisions(scores: Scores, *, propensities: str | None = None, estimand: Estimand | None = None) -> Decisions | None:
-    """The decisions a policy was scored on. None where the log has no propensities.
+    """Decisions that a policy was scored on; None if the log has no propensities.
 
     `propensities` names a reference μ̂ whose probabilities stand for logged ones: an interaction log's μ̂ is the
     distribution of what users did, so the estimate then speaks of rewards given that they did something.
@@ -126,7 +126,7 @@ def decisions(scores: Scores, *, propensities: str | None = None, estimand: Esti
 
 
 def ratios(scores: Scores, *, propensities: str | None = None) -> np.ndarray | None:
-    """π(a|x) / μ(a|x) at each position, NaN where it is not known; None where the log has no propensities."""
+    """π(a|x) / μ(a|x) at each position, NaN if one is unknown; None if the log has no propensities."""
     if propensities is not None:
         if propensities not in scores.logp_reference:
             raise DataError(f"no reference '{propensities}'{nearest(propensities, scores.logp_reference)}")

@@ -83,7 +83,7 @@ def noise_floor(pairs: Iterable[Estimate]) -> Estimate | None:
 
 
 def times_floor(js: Estimate | Interval | None, floor: Estimate | Interval | None) -> float | None:
-    """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 where the policy is no further than another seed would be."""
+    """JS(π, μ̂) / JS(μ̂, μ̂'): about 1 if the policy is no further from μ̂ than another seed would be."""
     return None if js is None or floor is None or not floor.mean > 0 else js.mean / floor.mean
 
 

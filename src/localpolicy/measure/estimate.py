@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
     plain_se: float  # as if positions were independent; the paper's
 
     def within_unit(self) -> Interval:
-        """The interval of a figure whose values lie in [0, 1], as all ranking metrics do.
+        """Interval of a metric whose values are in [0, 1], as those of all ranking metrics are.
 
         Where all values seen are equal the error is 0, which is no certainty: 0 of 7 hits is Wilson's 0 to 0.35. It
         holds for nDCG too, which is at most a hit.
@@ -62,7 +62,7 @@ def wilson(hits: float, n: float, *, confidence: float = CONFIDENCE) -> tuple[fl
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure and its interval, of 95 % by default; `low` = `high` = `mean` where it is exact."""
+    """Mean of a metric with its interval, 95 % by default; `low` = `high` = `mean` if it is exact."""
 
     mean: float
     low: float
@@ -137,7 +137,7 @@ class Measurement(NamedTuple):
 
 
 def group_and_figure(name: str) -> tuple[str, str]:
-    """purchase.nDCG@20 -> purchase, nDCG@20; a figure without a group is of all positions."""
+    """Split a metric's name: purchase.nDCG@20 -> purchase, nDCG@20; without a group it is of all positions."""
     group, _, figure = name.rpartition(".")
     return group or "all", figure
 
@@ -171,13 +171,13 @@ def mean_estimate(values: np.ndarray, clusters: np.ndarray) -> Estimate:
 
 
 def standard_error(values: ArrayLike) -> float:
-    """Standard deviation / √n of independent values; one alone has none."""
+    """Standard deviation / √n of independent values; NaN for a single one."""
     values = np.asarray(values, dtype=np.float64)
     return float(values.std(ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
 
 
 def mean_of_estimates(estimates: Iterable[Estimate]) -> Estimate:
-    """The mean of estimates over the same positions (of several seeds, or pairs of references).
+    """Mean of estimates over the same positions (of several seeds, or pairs of references).
 
     They share their luck, so that errors do not shrink with their number: the largest is safe.
     """

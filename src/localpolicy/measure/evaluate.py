@@ -207,7 +207,7 @@ def settings_of(
 
 
 def world_of(data: Prepared, world: Path | str | None) -> Path | None:
-    """The folder of the simulated world: as given, or inside the data."""
+    """Folder of the simulated world: as given, or inside the data; None for real data."""
     if world is not None:
         return Path(world)
     inside = data.path / "truth"

@@ -59,7 +59,7 @@ class Evaluation(Result):
     known: np.ndarray | None = field(default=None, repr=False)  # [V] what training shows, where there are item features
 
     def estimate(self, name: str) -> Estimate:
-        """The figure called `purchase.nDCG@20`, `AR@1` or `logp`."""
+        """Estimate of the metric `purchase.nDCG@20`, `AR@1` or `logp`."""
         value = self.figures[name]
         assert isinstance(value, Estimate), name
         return value
@@ -117,7 +117,7 @@ class Evaluation(Result):
         return over_references(self.scores.js, [reference.name for reference in self.divergence.references])
 
     def values(self, name: str, within: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The values behind `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and the sequence of each.
+        """Values per position of `purchase.nDCG@20`, `AR@1`, `logp`, `entropy` or `JS` [n], and their sequences.
 
         Of a part of the positions [N], where `within` says which.
         """
@@ -172,13 +172,13 @@ class Evaluation(Result):
         return rows
 
     def by_segment(self, name: str) -> list[Measurement]:
-        """The figure called `name` by history, popularity and repeats, as rows of the long table."""
+        """Long-table rows of the metric `name` by history length, popularity and repeats."""
         parts = segments(self.scores, self.counts, self.known)
         means = {label: mean_estimate(*self.values(name, here)) for label, here in parts.items()}
         return [self._row(label, name, each) for label, each in means.items() if each.n]
 
     def _row(self, group: str, figure: str, value: Estimate | float) -> Measurement:
-        """A plain number has neither an error nor positions; a ranking metric lies between 0 and 1."""
+        """Long-table row of a metric: without error for a plain number, within 0 and 1 for a ranking metric."""
         n = value.n if isinstance(value, Estimate) else None
         value = value if isinstance(value, Estimate) else Estimate(value, math.nan, 0, math.nan)
         ranked = group != WEIGHTED and figure in self.metrics.get(group, ())
@@ -240,7 +240,7 @@ class Evaluation(Result):
 
 
 def deciding_figure(evaluation: Evaluation, columns: Sequence[str] = (), *, weighted: bool = True) -> str:
-    """The figure that policies are judged by.
+    """Name of the metric that policies are judged by.
 
     On ratings it is how well what is ranked first was liked. Else it is nDCG@20 of all that was taken, `weighted` by
     rewards if these differ: never by amounts, where dear items first would win. If `columns` were asked for, it is

@@ -42,7 +42,7 @@ class Later(NamedTuple):
 
 
 def later_effect(visits: Visits, propensity: np.ndarray, *, n_items: int, confidence: float = CONFIDENCE) -> Later:
-    """Does the item drawn now change what the visit earns later? One-sided; errors are clustered by visit.
+    """One-sided test of whether the item drawn now changes later rewards; errors are clustered by visit.
 
     Each half of the visits is judged by means of the other half. Visits with an unknown propensity are left out.
     """

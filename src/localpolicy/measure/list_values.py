@@ -156,18 +156,18 @@ def value_of_lists(
     lists: PlacedLists,
     examined: Examined | None = None,
     *,
-    worth: np.ndarray | None = None,
+    score: np.ndarray | None = None,
     rules: OverlapRules | None = None,
 ) -> Chosen:
     """Choose the weights by places, cascade or whole lists by tests of the log: the least variance not refuted.
 
     How places are looked at is estimated from the lists themselves where it is not given. Where a law moves items
-    between places that were never mixed, the cascade stands, which needs no c. `worth` [n] orders items by what they
+    between places that were never mixed, the cascade stands, which needs no c. `score` [n] orders items by what they
     earn as far as that is known, for the test of stopping (default: their exposure under μ).
     """
     log = lists.log
     curve = examination(lists.mu, log.places, log.reward) if examined is None else examined
-    below, stopping = cascade_test(log), stopping_test(log, lists.mu @ curve.curve if worth is None else worth)
+    below, stopping = cascade_test(log), stopping_test(log, lists.mu @ curve.curve if score is None else score)
     form: Form = "by places"
     why = "places are looked at whatever stands elsewhere, as far as the log tells"
     if below is not None and below.fails:

@@ -57,7 +57,7 @@ def most_moved(
     titles: Mapping[str, str] | None = None,
     most: int = MOST,
 ) -> MostMoved:
-    """The items whose shares [V] changed most, by their titles, the names in the catalogue, or else their ids."""
+    """Items whose shares [V] changed most, with display names from titles, the catalogue or their ids."""
     change = after - before
     order = np.argsort(-np.abs(change), kind="stable")[:most]
     items = [int(item) for item in order if change[item] != 0]

@@ -69,9 +69,9 @@ def interval_text(interval: Interval | None, digits: int | None = None, *, signe
     return f"{fixed(interval.mean, digits, signed=signed)} {range_text(interval, digits)}".rstrip()
 
 
-def sentences(said: Mapping[str, object]) -> str:
-    """Join the sentences whose condition holds."""
-    return " ".join(sentence for sentence, holds in said.items() if holds)
+def sentences(holds: Mapping[str, object]) -> str:
+    """Join the sentences that are mapped to a true condition."""
+    return " ".join(sentence for sentence, condition in holds.items() if condition)
 
 
 def joined(names: Iterable[str]) -> str:
@@ -91,7 +91,7 @@ def corrected(tests: int) -> str:
 
 
 def apart(*values: float, form: str = "") -> list[str]:
-    """The values with four decimals, or with as many more as two that differ need to be printed apart.
+    """Texts of the values with four decimals, or with as many more as unequal ones need to differ.
 
     What decides is a comparison of two numbers: printed equal, they would contradict the answer.
     """

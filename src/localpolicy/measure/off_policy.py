@@ -143,7 +143,7 @@ def decisions_of_table(
 
 
 def _table(data: Any, columns: Mapping[str, str]) -> pa.Table:
-    """The columns that are read, under our names."""
+    """Table of the columns that are read, under our names."""
     if isinstance(data, Mapping):
         data = pa.table({name: pa.array(np.asarray(values)) for name, values in data.items() if np.ndim(values) == 1})
     table = plain_table(arrow_stream(data))
@@ -227,7 +227,7 @@ def _items(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _numbered(table: pa.Table, actions: int) -> np.ndarray:
-    """The number of each row's action, 0 to V - 1."""
+    """Index of each row's action, 0 to V - 1."""
     _items(table)
     number = _numbers(table, "item_id")
     if not ((number == np.floor(number)) & (number >= 0) & (number < actions)).all():

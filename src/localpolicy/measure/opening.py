@@ -152,7 +152,7 @@ def refuse_incomparable(candidates: Sequence[Candidate]) -> None:
 
 
 def _elsewhere(candidate: Candidate, run: Run, data: Prepared, split: str) -> Candidate:
-    """A policy of another log on these rows."""
+    """Candidate trained on other data, mapped to these; with notes on unknown items and leaked sequences."""
     name, kind = candidate.name, candidate.policy.origin.kind
     if kind != data.kind:
         wrote = f" If {name} wrote this log as it served, judge against what it showed: --against log."
@@ -208,7 +208,7 @@ def made_of(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
 
 
 def shared_seeds(candidate: Candidate, references: Sequence[Candidate]) -> list[str]:
-    """A warning for each reference that began with the candidate's weights and read the same batches."""
+    """Warnings on references with the candidate's seed, which share its initial weights and batches."""
     seed = candidate.origin.seed
     return [
         f"{candidate.name} and {each.name} have the same seed ({seed}), so their divergence looks smaller than it is. "

@@ -248,7 +248,7 @@ class RewardHead:
 
 
 def reward_model(policy: Scorer, data: Prepared) -> Scorer:
-    """The policy's own r̂, or items' mean rewards."""
+    """The policy's own r̂ if it has a reward head, else items' mean rewards."""
     if isinstance(policy, Policy) and "reward" in policy.network.heads:
         return RewardHead(policy)
     return ItemMeans.fit(data)

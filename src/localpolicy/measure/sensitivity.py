@@ -60,7 +60,7 @@ def lowest_gain(
     weight: np.ndarray, reward: np.ndarray, sequence: np.ndarray, old: np.ndarray, strength: float, *,
     confidence: float = CONFIDENCE,
 ) -> float:  # fmt: skip
-    """The lower end of the gain over `old`, under the worst hidden cause of this strength; clustered by sequence.
+    """Lower end of the gain over `old` under the worst hidden cause of this strength, clustered by sequence.
 
     At the worst weights the value is stationary in which they are, so that they count as given (the delta method).
     """
@@ -111,7 +111,7 @@ def sensitivity(
 
 
 def seen_causes(data: Prepared, split: str) -> dict[str, float]:
-    """The factor within which leaving out the last item, or the hour, keeps nine of ten probabilities."""
+    """Factor by which leaving out the last item, or the hour, changes probabilities, by observed cause."""
     rows = {name: _choices(data[name], data) for name in ("train", split)}
     causes = {"the last item": ("last", data.n_items + 1)}
     if "time" in data["train"].arrays:

@@ -77,7 +77,7 @@ class Paired:
 
     @property
     def stars(self) -> str:
-        """The paper's marks, of the corrected p-value: * below .05, ** below .01, *** below .001.
+        """Significance stars of the corrected p-value: * below .05, ** below .01, *** below .001.
 
         One star where the interval excludes 0 and there is no p-value, as of values.
         """
@@ -275,7 +275,7 @@ def breakdown(policies: Sequence[Valued], event: str, *, metric: str = "nDCG@20"
 
 
 class Lead(NamedTuple):
-    """The best of a column against the second best, as in the paper's tables."""
+    """Paired test of the best policy in a column against the second best, as in the paper's tables."""
 
     best: str
     second: str

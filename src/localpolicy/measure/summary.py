@@ -94,7 +94,7 @@ HEAD, MIDDLE = 1 / 3, 2 / 3  # shares of all events: the most popular items that
 
 
 def answered(scores: Scores) -> np.ndarray:
-    """Positions that someone answered: all of them, where a log holds only what users did."""
+    """Mask of the positions that someone answered: all of them if the log holds actions alone."""
     if NO_ANSWER not in scores.events:
         return np.ones(len(scores), dtype=bool)
     return np.asarray(scores.event != scores.events.index(NO_ANSWER))
@@ -205,7 +205,7 @@ def likelihood(scores: Scores) -> np.ndarray:
 
 
 def figure(scores: Scores, name: str) -> Estimate:
-    """The mean of the values called `purchase.nDCG@20`, `AR@1` (r · 1[a = argmax π]), `logp` or `entropy`."""
+    """Mean of the metric `purchase.nDCG@20`, `AR@1` (r · 1[a = argmax π]), `logp` or `entropy`."""
     values, here = values_of(scores, name)
     return mean_estimate(values, scores.sequence[here])
 

@@ -45,7 +45,7 @@ LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be 
 
 @dataclass(frozen=True)
 class Truth:
-    """J(π) and J(μ). `se` is 0 where J is exact; `gain` is paired, so its error is smaller than either's."""
+    """True J(π) and J(μ). `se` is 0 if J is exact; `gain` is paired, so its error is smaller than either's."""
 
     value: float
     se: float
@@ -176,7 +176,7 @@ class RoundMeasure:
     seed: int
 
     def of(self, policy: Deployable | None, before: Deployable | None) -> Round:
-        """A policy, and the one whose log it was trained on; None is μ. Figures but two have a mean and an error.
+        """Measure a policy (None: μ) in a round, with its distance from the policy `before`, which wrote its log.
 
         truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
         share of the catalogue that is shown first somewhere.

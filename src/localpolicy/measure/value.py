@@ -161,7 +161,7 @@ def value_of(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy:
-    """Estimate J(π), by the estimators that apply, or by those asked for: one that does not apply says why.
+    """Estimate J(π) by all estimators that apply, or by the given ones, with a refusal for those that do not.
 
     With rewards from 0 to `largest_reward` clipped IPS has a bound that holds for any sample.
     """
@@ -190,7 +190,7 @@ DELTA = 0.05  # of all bounds together
 
 
 class ValueBound(NamedTuple):
-    """An estimate of J(π), its lower bound, and the effective sample as a share of the decisions (or whole lists)."""
+    """Estimate of J(π), its lower bound, and the effective sample as a share of the decisions (or whole lists)."""
 
     value: float
     low: float

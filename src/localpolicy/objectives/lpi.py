@@ -197,7 +197,7 @@ class LPI(ClosedForm):
 
     @property
     def largest_factor(self) -> float | None:
-        """10 unless one is set: a visitor is shown many items, and none of them should get nearly all the probability.
+        """Largest factor of the probability of an item: as set, else 10, so that none gets nearly all of it.
 
         Its estimate may be luck, and an item that is shown again and again loses its effect.
         """

@@ -164,7 +164,7 @@ def drawn(
 
 
 def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: Any) -> alt.Chart:
-    """A named view of a named data set; with `aria` a screen reader gets each mark."""
+    """Altair layer on a named data set; with `aria` a screen reader gets each mark."""
     style |= {} if aria else {"aria": False}
     return alt.Chart(alt.NamedData(name=data), name=name, mark=alt.MarkDef(type=mark, **style))
 
@@ -190,5 +190,5 @@ def bar(figure: Interval, name: str, axis: str = "") -> Datum:
 
 
 def shortened(name: str, limit: int = LABEL_LIMIT) -> str:
-    """A name that fits next to a point."""
+    """Name cut to `limit` characters, so that it fits next to a point."""
     return name if len(name) <= limit else name[: limit - 1].rstrip() + "…"

@@ -75,7 +75,7 @@ def comparison_section(
     def named(rows: Iterable[Measurement]) -> list[Measurement]:
         return [_decided(row, comparison)._replace(policy=names[row.policy]) for row in rows]
 
-    def said(columns: Iterable[str]) -> dict[str, str]:
+    def titled(columns: Iterable[str]) -> dict[str, str]:
         return {column: column.replace(".", " ", 1) for column in columns}
 
     by_value = comparison.main == comparison.value
@@ -94,8 +94,8 @@ def comparison_section(
         ],
         measurements=[*named(comparison.measurements), *more],
         segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.ranked)),
-        columns=value | said([*comparison.columns, *first.rewards]),
-        at_k=said(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
+        columns=value | titled([*comparison.columns, *first.rewards]),
+        at_k=titled(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
         main=comparison.main,
         ranked=comparison.ranked,
         gains={names[name]: gained for name, gained in gains.items() if gained},
@@ -218,7 +218,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
 
 
 def _changed(config: Config) -> str:
-    """The objective, and the settings that are not the defaults."""
+    """Text of the objective and of all settings that differ from their defaults."""
     groups = {group: getattr(config, group) for group in Config.model_fields if group != "auto"}
     changed = [
         f"{group}.{key}={getattr(settings, key)}"

@@ -170,7 +170,7 @@ def _risk(section: Section, best: str) -> str:
 
 
 def _next_step(comparison: Comparison, section: Section, best: str, command: str) -> str:
-    """The gate's command, always: it asks what the log can answer, of this one pair."""
+    """Sentences on the next step: the gate's command, and hints on noise and on β."""
     weights = next(policy.weights for policy in section.policies if policy.name == best)
     several = comparison.comparisons(comparison.main) > 1 and section.main in section.gains.get(best, {})
     return sentences({

@@ -146,7 +146,7 @@ class Section:
         return mean if mean is not None and math.isfinite(mean) else -math.inf
 
     def best(self, among: Iterable[str]) -> str:
-        """The policy whose figure that decides is the largest."""
+        """Name of the policy with the largest deciding metric."""
         return max(among, key=self.decisive)
 
     def to_dict(self) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _at_equal_distance(section: Section) -> Claim:
 
 
 def _ranked(section: Section, figure: str) -> list[tuple[PolicyInfo, float]]:
-    """Policies and their figure, the largest first."""
+    """Policies with their mean of a metric, the largest first."""
     known = [(policy, mean) for policy in section.policies if (mean := section.mean(policy.name, figure)) is not None]
     return sorted(known, key=lambda pair: -pair[1])
 
@@ -145,7 +145,7 @@ def demo_table(section: Section) -> Table:
 
 
 def claim_lines(section: Section) -> list[str]:
-    """The claims for a terminal of 80 columns."""
+    """Text lines of the claims for a terminal of 80 columns."""
     lines = []
     for claim in section.claims:
         lines.append(f"  {MARKS[claim.holds]}  {claim.claim}")

@@ -110,7 +110,7 @@ def _bounds(name: str, interval: Interval, figure: str) -> Datum:
 
 
 def _layers(series: Sequence[Series], axis: str, data: dict[str, list[Datum]]) -> list[alt.Chart]:
-    """The noise floor, the level of J(μ), and the policies with their intervals and names."""
+    """Chart layers: the noise floor, the level of J(μ), and the policies with intervals and names."""
     points, floor, level = data["points"], data["floor"], data["level"]
     heights = [each[end] for each in points + level for end in ("y_low", "y_high")]
     bottom, top = min(heights), max(heights)

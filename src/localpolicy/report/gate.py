@@ -95,7 +95,7 @@ def gate_headline(verdict: Gate) -> Contents:
 
 
 def gate_contents(verdict: Gate) -> Contents:
-    """A page of the gate alone."""
+    """Content of a page with a verdict alone."""
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",

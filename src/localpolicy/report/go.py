@@ -107,7 +107,7 @@ def moved_table(result: GoResult) -> Table:
 
 
 def gain_text(result: GoResult) -> str:
-    """The gain per 1,000 decisions, lists, visits or answers, and per day, in the log's own unit; empty if unknown."""
+    """Text of the gain per 1,000 decisions, lists, visits or answers, and per day; empty if unknown."""
     found, verdict = result.gain, result.verdict
     if found is None or verdict is None:
         return ""

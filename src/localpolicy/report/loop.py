@@ -134,7 +134,7 @@ def _rules(loop: Loop) -> str:
 
 
 def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
-    """True reward by round, and the last round's other figures; `narrow` leaves intervals out of the first."""
+    """Tables of true reward by round and of the last round's metrics; `narrow` omits intervals by round."""
     arms = loop.trajectories
     last, rows, ends = last_round(arms), [], []
     for arm in arms:

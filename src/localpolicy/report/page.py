@@ -225,7 +225,7 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
 
 
 def sources_table(section: Section) -> Table | None:
-    """The folder and digest of each policy's run; None if no policy has one."""
+    """Table of the folder and digest of each policy's run; None if no policy has one."""
     rows = [policy for policy in section.policies if policy.run or policy.digest or policy.selected_by]
     if not rows:
         return None

@@ -72,7 +72,7 @@ def _note(sweep: Sweep) -> str:
 
 
 def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
-    """The chosen policy's figures on the test split."""
+    """Table of the chosen policy's metrics on the test split."""
     over_seeds = (row for row, _ in chosen.rows(sweep.tested) if row.seed is None)
     rows = [[row.name, interval_text(row.interval, 4), f"{row.n:,}"] for row in over_seeds]
     note = f"At {chosen.name}, which was chosen on validation alone. 95 % intervals, clustered by sequence."
@@ -80,7 +80,7 @@ def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
 
 
 def section(sweep: Sweep) -> Section:
-    """The sweep as a comparison for a page."""
+    """Report section of a sweep, as a comparison of its points."""
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     policies = []
     for tried in (tried for tried in sweep.tried if tried.whole):
@@ -131,7 +131,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
 
 
 def _lead(sweep: Sweep, chosen: Pooled) -> Claim:
-    """The chosen point against the second best, seed by seed."""
+    """Claim that the chosen point is better than the second best, paired by seed."""
     claim = f"the lead of {chosen.name} is larger than the noise between seeds"
     about = sweep.figure, "Student's 95 % interval over seeds is above 0"
     if (known := sweep.lead()) is None:
@@ -147,7 +147,7 @@ def _lead(sweep: Sweep, chosen: Pooled) -> Claim:
 
 
 def sweep_contents(sweep: Sweep) -> Contents:
-    """The sweep as a report."""
+    """Content of a sweep's report."""
     chosen, numbers = sweep.chosen, list[KeyNumber]()
     step = "Raise the budget, or add points with a larger β, which stay closer to the log."
     if chosen is not None:

@@ -82,7 +82,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A title, columns, rows and a note. The first columns name the rows; the others hold numbers or sentences."""
+    """Table with title, columns, rows and a note. The first columns name the rows."""
 
     title: str
     columns: Sequence[str | Column]

@@ -118,7 +118,7 @@ def divergence_table(divergence: Divergence) -> Table:
 
 
 def off_policy_table(off_policy: OffPolicy) -> Table:
-    """Estimates of J, or the reason why there is none; of a log of lists each question has rows of its own."""
+    """Table of estimates of J, or of the reason why there is none, by estimand for a log of lists."""
     overlap, questions = off_policy.overlap, (off_policy, *off_policy.beside.values())
     mean = Interval.of(overlap.mean_weight, overlap.mean_weight_se)
     found = {
@@ -155,7 +155,7 @@ def _bounds(interval: Bounds | None) -> str:
 
 
 def truth_table(truth: Truth) -> Table:
-    """The true reward, which the simulated world knows."""
+    """Table of the true reward in the simulated world."""
     figures = {
         "J of this policy": (truth.value, truth.se), "J of the logging policy": (truth.logging, 0.0),
         "gain": (truth.gain, truth.gain_se), "best possible J": (truth.optimum, 0.0),
@@ -312,7 +312,7 @@ def features_table(comparison: Comparison) -> Table:
 
 
 def bucket_table(title: str, buckets: Sequence[Bucket], note: str) -> Table:
-    """A policy's mean in each bucket of sequences, with the paper's marks."""
+    """Table of each policy's mean in each bucket of sequences, with significance stars."""
     names = {name: Cell(name) for bucket in buckets for name in bucket.means}
     by_label = {bucket.label: bucket for bucket in buckets}
     heads = {label: f"{label} (n={next(iter(each.means.values())).n:,})" for label, each in by_label.items()}

@@ -14,7 +14,7 @@ from localpolicy.measure.number_text import percent
 
 
 def asset(name: str) -> str:
-    """A file of the folder html."""
+    """Text of a file in the package's folder `html`."""
     return files("localpolicy.report").joinpath("html", name).read_text(encoding="utf-8")
 
 
@@ -36,6 +36,6 @@ def render(name: str, **values: Any) -> str:
 
 
 def notebook(content: object) -> str:
-    """A table for a notebook."""
+    """HTML of a table for a notebook."""
     rules = re.findall(r"/\* tables \*/(.*?)/\* end of tables \*/", asset("style.css"), re.DOTALL)
     return render("notebook.html", content=content, rules="".join(rules))

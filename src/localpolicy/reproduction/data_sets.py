@@ -52,7 +52,7 @@ class DataSet:
 
     @property
     def folder(self) -> str:
-        """The name, fit for a folder."""
+        """Folder name made from the display name."""
         return re.sub(r"[^A-Za-z0-9._-]+", "-", self.name).strip("-")
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def _opened(path: Path, out: Path) -> DataSet:
 
 
 def _source_of(path: Path) -> tuple[str, list[Path]]:
-    """The source whose files these are."""
+    """Name of the source that these files belong to, and the files."""
     if not path.exists():
         raise DataError(f"{path} does not exist: expected a prepared data set, or the original files' folder.")
     folder = path if path.is_dir() else path.parent

@@ -40,7 +40,7 @@ def dial_spec(table: PaperTable) -> dict[str, Any]:
 
 
 def _points(table: PaperTable, name: str) -> list[Datum]:
-    """A series of the figure: nDCG@20 of an event, or JS."""
+    """Chart data of one series over the hyperparameter: nDCG@20 of an event, or JS."""
     series, _, figure = name.partition(".")
     values = {row.key: row.estimate(name, table.split) for row in table.rows}
     return [

@@ -49,7 +49,7 @@ class PaperResult(Result):
         return self.content
 
     def to_arrow(self) -> pa.Table:
-        """The cells of all tables as text: table, row, column, cell."""
+        """Table of the cells of all tables as text: table, row, column, cell."""
         cells = [
             {"table": table.title, "row": number, "column": head.title, "cell": cell.plain()}
             for table in self.tables
@@ -121,7 +121,7 @@ def draw(figure: PaperTable, out: Path, name: str) -> list[Path]:
 
 
 def table1_tables(table: PaperTable) -> list[Table]:
-    """Our counts and the paper's."""
+    """Table 1 with our numbers and the published ones."""
     every = [row.estimate("iAR@1").mean for row in table.rows]
     rows: list[list[str | Cell]] = []
     for row in table.rows:
@@ -207,7 +207,7 @@ def dial_tables(table: PaperTable) -> list[Table]:
 
 
 def breakdown_tables(table: PaperTable) -> list[Table]:
-    """nDCG@20 per sequence by number of events."""
+    """Table of nDCG@20 per sequence by the number of events in it."""
     about = (
         f"Test split, means over sequences. Stars: the largest against the second, paired t-test {STARS}, "
         "Holm-corrected over the columns."

@@ -158,7 +158,7 @@ class Recipe:
     betas: tuple[float, ...] = (0.5, 2.0)
     mild: tuple[float, ...] = (0.8, 1.5, 3.0, 6.0)  # β of observed weights
     lambdas: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
-    beside: tuple[float, ...] = (0.3, 1.0)  # λ of LPI, at each β
+    lambdas_by_beta: tuple[float, ...] = (0.3, 1.0)  # λ of LPI, at each β
     rates: tuple[float, ...] = (0.0005, 0.001, 0.002, 0.004)
     seeds: int = 5
     policies: tuple[str, ...] = tuple(POLICIES)
@@ -169,22 +169,27 @@ class Recipe:
     network: str = "paper"  # or "ours": its size, and how long it is trained, follow the log
 
     @classmethod
-    def of(cls, told: PaperConfig, what: str = "table3", **usual: Any) -> Recipe:
+    def of(cls, config: PaperConfig, what: str = "table3", **usual: Any) -> Recipe:
         """Recipe of the paper, or the fast one, with the user's settings; `usual` are other defaults."""
         whole, fast = (BANDIT, FAST_BANDIT) if what == "table1" else (cls(), FAST)
-        base = replace(fast if told.fast else whole, network=told.network, **usual)
-        if told.network == "ours" and base.policies == tuple(POLICIES):
+        base = replace(fast if config.fast else whole, network=config.network, **usual)
+        if config.network == "ours" and base.policies == tuple(POLICIES):
             base = replace(base, policies=(*POLICIES, *OBSERVED))
-        if told.network == "ours" and told.ours:
+        if config.network == "ours" and config.ours:
             raise ConfigError("--ours: its rows are of the paper's network. Leave it out, or --network ours.")
-        given: dict[str, Any] = {"betas": told.betas, "mild": told.betas, "lambdas": told.lambdas}
-        given |= {"beside": told.lambdas, "rates": told.rates, "seeds": told.seeds, "policies": told.only}
+        given: dict[str, Any] = {"betas": config.betas, "mild": config.betas, "lambdas": config.lambdas}
+        given |= {
+            "lambdas_by_beta": config.lambdas,
+            "rates": config.rates,
+            "seeds": config.seeds,
+            "policies": config.only,
+        }
         return replace(
             base,
             **{name: value for name, value in given.items() if value},
-            changes=(*base.changes, *told.set),
-            device=told.device,
-            ours=tuple(OURS) if told.ours else (),
+            changes=(*base.changes, *config.set),
+            device=config.device,
+            ours=tuple(OURS) if config.ours else (),
         )
 
     def config(self, objective: str, point: Point, seed: int) -> Config:
@@ -218,7 +223,7 @@ class Recipe:
         dials = DIALS.get(objective, ("learning_rate",))
         values = {
             "beta": self.mild if objective in OBSERVED else self.betas,
-            "td_weight": self.beside if "beta" in dials else self.lambdas,
+            "td_weight": self.lambdas_by_beta if "beta" in dials else self.lambdas,
             "learning_rate": self.rates,
         }
         axes = [(KEYS[key], values[key]) for key in dials if values[key]]
@@ -230,7 +235,9 @@ BANDIT = Recipe(
 )
 # Small honest versions: fewer epochs and points, one seed; smaller batches, since there is little data for steps.
 FAST_CHANGES = ("train.epochs=8", "train.batch_size=64", "train.learning_rate=0.003")
-FAST = Recipe(betas=(0.3, 1.0), lambdas=(1.0,), beside=(1.0,), rates=(), seeds=1, changes=FAST_CHANGES, fast=True)
+FAST = Recipe(
+    betas=(0.3, 1.0), lambdas=(1.0,), lambdas_by_beta=(1.0,), rates=(), seeds=1, changes=FAST_CHANGES, fast=True
+)
 SMALL_NETWORK = ("data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1")
 SMALL_BATCHES = ("train.epochs=10", "train.batch_size=32", "train.learning_rate=0.003")
 FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=True)

@@ -66,7 +66,7 @@ WHAT = {
 
 
 def fields_of(what: str) -> dict[str, FieldInfo]:
-    """The settings that a table or figure takes."""
+    """Fields of the settings that a table or figure takes."""
     return {name: PaperConfig.model_fields[name] for name in WHAT[what]}
 
 

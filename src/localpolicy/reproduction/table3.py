@@ -42,7 +42,7 @@ def table3_tables(table: PaperTable) -> list[Table]:
 
 
 def main_table(table: PaperTable) -> Table:
-    """Policies by figures, the paper's under each."""
+    """Table of policies by metrics, with the published numbers below ours."""
     columns, rows = (*METRICS, "JS"), list[list[str | Cell]]()
     for row in (*table.rows, *table.ours):
         rows.append([label_of(row), *(_cell(table, row, name) for name in columns), fixed(row.truth)])
@@ -158,7 +158,7 @@ def frontier(table: PaperTable) -> Table:
 
 
 def choices(table: PaperTable) -> Table:
-    """The validation figure at each point of the grids. The true J is shown, but did not choose."""
+    """Table of the validation metric at each grid point; the true J is shown but did not choose."""
     truth, rows = _truth_known(table), list[list[str | Cell]]()
     points = [(row, tried) for row in table.rows for tried in row.grid]
     for row, tried in points:

@@ -90,7 +90,7 @@ class PaperTable:
     def differences(
         self, pairs: Iterable[tuple[str, str]], figures: Sequence[str]
     ) -> dict[tuple[str, str, str], Paired]:
-        """Paired tests of these policies, by their keys and the figure: all are read together."""
+        """Paired tests of pairs of policies by metric, Holm-corrected together."""
         values = {
             (high.key, low.key, name): (high.values(name)[0], *low.values(name))
             for high, low in self.both(pairs)

@@ -210,8 +210,8 @@ def option_key(name: str) -> str:
     return next((f"{group}.{name}" for group, one in groups.items() if name in one.model_fields), f"objective.{name}")
 
 
-def setting_key(name: str, objective: type[Objective] | None = None, *, said: str = "settings") -> str:
-    """`width` -> `model.width`, if a single group has such a key; a typo names the nearest."""
+def setting_key(name: str, objective: type[Objective] | None = None, *, source: str = "settings") -> str:
+    """`width` -> `model.width`, if a single group has such a key; ConfigError, naming `source`, for any other name."""
     known = setting_fields(objective)
     matching = [key for key in known if name in (key, key.partition(".")[2])]
     if len(matching) != 1:
@@ -220,7 +220,7 @@ def setting_key(name: str, objective: type[Objective] | None = None, *, said: st
             if matching
             else nearest(name, {key if "." in name else key.partition(".")[2] for key in known})
         )
-        raise ConfigError(f"{said}: no single setting '{name}'{text}")
+        raise ConfigError(f"{source}: no single setting '{name}'{text}")
     return matching[0]
 
 

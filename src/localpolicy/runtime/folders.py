@@ -102,7 +102,7 @@ def remove_abandoned(path: Path, *, within: Path | None = None) -> None:
     parent = path.parent if within is None else within
     if not parent.is_dir():
         return
-    lock_path = _lock_beside(path)
+    lock_path = _lock_path(path)
     if lock_path not in _locks and (lock := lock_if_free(lock_path)) is not None:
         lock_path.unlink(missing_ok=True)
         os.close(lock)
@@ -219,7 +219,7 @@ def only_writer(path: Path) -> Iterator[None]:
     next to the folder, which is replaced as a whole; the thread that has the lock may take it again.
     """
     path = followed(Path(path))
-    lock = _lock_beside(path)
+    lock = _lock_path(path)
     if _locks.get(lock) == threading.get_ident():
         yield
         return
@@ -234,7 +234,7 @@ def only_writer(path: Path) -> Iterator[None]:
 _locks: dict[Path, int] = {}  # locks next to folders that threads of this process have
 
 
-def _lock_beside(path: Path) -> Path:
+def _lock_path(path: Path) -> Path:
     absolute = Path(os.path.abspath(path))
     return absolute.with_name(f".{absolute.name}{LOCK}")
 

@@ -196,7 +196,7 @@ class Joined:
         return counted
 
     def _strangers(self) -> None:
-        """Record the fates of answers to lists that are not in the log."""
+        """Record the fate of each answer whose list is not in the log: withdrawn, late or unknown."""
         (upto,) = self.database.rows(EARLIER, (self.rotation,))[0]
         for id, request, withdrawn in self.database.stream(STRANGERS, (self.rotation,)):
             made = time_of(request)

@@ -276,7 +276,7 @@ class Log:
         _tell(answers, results)
 
     def _do(self, work: Work) -> Any:
-        """Do one job that is not a list to write."""
+        """Execute one job other than writing a list, and return its result."""
         return True if isinstance(work, Request | Withdrawal) else work(self._database)
 
 

@@ -77,14 +77,14 @@ class BanditWorld:
     def _reward_logit(self, rng: np.random.Generator) -> np.ndarray:
         """b + taste <u(x), v_a>/√k + appeal q_a, with u(x) = Σ_{a in x} v_a / √H."""
         config = self.config
-        factors = self._told(rng.standard_normal((config.items, config.rank)), 0)
+        factors = self._explained(rng.standard_normal((config.items, config.rank)), 0)
         tastes = factors[self.contexts].sum(1) / np.sqrt(config.history)
         affinity = tastes @ factors.T / np.sqrt(config.rank)
-        appeal = self._told(rng.standard_normal((config.items, 1)), 1)[:, 0]
+        appeal = self._explained(rng.standard_normal((config.items, 1)), 1)[:, 0]
         return np.asarray(config.base + config.taste * affinity + config.appeal * appeal)
 
-    def _told(self, own: np.ndarray, which: int) -> np.ndarray:
-        """√told Σ_j t_j(value of column j) / √F + √(1 - told) own, over the F true columns: as spread as `own`."""
+    def _explained(self, own: np.ndarray, which: int) -> np.ndarray:
+        """√s Σ_j t_j(value of column j) / √F + √(1 - s) own, over the F true columns, s = `told`; spread as `own`."""
         config = self.config
         if not config.features:
             return own

@@ -105,7 +105,7 @@ class Study:
         known: dict[str, Measured] = {}
 
         def begun(arms: Sequence[Arm]) -> list[Arm]:
-            """The arms not measured before, and those that `then` adds to them."""
+            """Arms not measured before, among these and those that `then` adds."""
             before = set(wanted)
             while new := [arm for arm in arms if arm.name not in wanted]:
                 wanted.update({arm.name: arm for arm in new})
@@ -298,5 +298,5 @@ class Study:
 
 
 def _weights(run: Path) -> Any:
-    """The digest of a run's weights."""
+    """Digest of a run's weights."""
     return Run(run).manifest["policy_sha256"]

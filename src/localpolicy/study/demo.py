@@ -79,7 +79,7 @@ class Scenario:
 
 
 def _arms(*objectives: str) -> tuple[PolicySpec, ...]:
-    """The logging policy twice, with different seeds, then the rest."""
+    """Specifications of the logging policy with two seeds, then of the other policies."""
     estimates = (PolicySpec("μ̂ (mle)", {"name": "mle"}), PolicySpec(REFERENCE, {"name": "mle"}, seed=1))
     return (*estimates, *(PolicySpec(name, {"name": name}) for name in objectives))
 

@@ -144,7 +144,7 @@ class GoResult(Result):
         return (*self.asked.guessed.unsure, *self.left_out)
 
     def summary(self) -> str:
-        """The answer in a sentence."""
+        """The answer in one sentence, without a full stop."""
         return self.sentence.removesuffix(".")
 
     def to_dict(self) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def _preparing(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(table: Any, folder: Path, name: str) -> Path:
-    """A log or lists as a file: a frame is written into the folder."""
+    """Path of a log or lists; a frame is first written to a Parquet file in the folder."""
     if not is_table(table):
         return Path(table)
     path = folder / f"{name}.parquet"

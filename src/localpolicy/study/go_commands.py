@@ -62,7 +62,7 @@ class Asked:
         )
 
     def estimates(self, plan: Plan) -> dict[int, Path]:
-        """The runs that estimate the logging policy, by seed."""
+        """Folders of the runs that estimate the logging policy, by seed."""
         return {seed: self.out / "runs" / f"mle-seed-{seed}" for seed in plan.seeds}
 
 
@@ -73,7 +73,7 @@ def tell(*notes: str) -> None:
 
 
 def write_commands(asked: Asked, plan: Plan, question: Question, *, judged: int | None) -> None:
-    """The same steps as single commands, from the log on; `judged` test sequences where not all were."""
+    """Write commands.sh, which does the same as `go` step by step; `judged` is a limit of test sequences."""
     out, data, improved = asked.out, asked.out / "data", asked.out / IMPROVED
     settings = ("--config", out / "config.yaml")
     seen = ["--exclude-seen"] if asked.exclude_seen else []

@@ -124,7 +124,7 @@ def _noted(path: Path) -> dict[str, Any]:
 
 
 def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[str] = (), device: str = "auto") -> Plan:
-    """The settings that fit the log, and as many epochs as fit the time on this machine."""
+    """Choose the settings that fit the log, and as many epochs as fit the time on this machine."""
     question = question_of(data)
     improve = None if question.kind == "nothing" else improving_objective(data)[0]
     notes = [] if improve else [f"{question.why}: models are ranked, and nothing is decided"]

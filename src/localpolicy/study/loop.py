@@ -179,7 +179,7 @@ def loop(config: LoopConfig, *, out: Path | str, **options: Any) -> Loop:
 
 
 def _start(chain: Chain) -> None:
-    """The log that all arms of the chain's seed start from, and μ's own figures."""
+    """Write the first log, by μ, which all arms of the chain's seed share, and measure μ."""
     chain.serve(0)
     write_json(chain.at(0) / MEASURED, chain.measures().of(None, None))
 

@@ -198,7 +198,7 @@ class Pooled:
 
 
 def best_within(tried: Sequence[Pooled], max_js: float | None = None) -> Pooled | None:
-    """The largest validation figure within the budget."""
+    """Point with the largest validation metric whose JS is within the budget; None without any."""
     good = [point for point in tried if point.selection_score > -math.inf]
     if max_js is not None:
         good = [point for point in good if (js := point.js("validation")) is not None and js.mean <= max_js]
@@ -248,7 +248,7 @@ def measure_arm(
 
 
 def save_positions(scores: Scores, path: Path) -> None:
-    """The least that paired tests and breakdowns need, a few bytes per position."""
+    """Write the scores per position that paired tests and breakdowns need, a few bytes each."""
     columns = {
         "sequence": scores.sequence.astype(np.int32),
         "event": pa.DictionaryArray.from_arrays(scores.event.astype(np.int16), scores.events),

@@ -238,8 +238,8 @@ def _number(text: str) -> float | str:
 
 
 def whole_key(name: str, objective: type[Objective] | None = None) -> str:
-    """`beta` -> `objective.beta`, where one group alone has such a key; the seed is no axis."""
-    key = setting_key(name, objective, said="--over")
+    """Full key of a setting: `beta` -> `objective.beta`, if one group alone has it; the seed cannot be swept."""
+    key = setting_key(name, objective, source="--over")
     if key in WINDOWS:
         raise ConfigError(
             f"--over {key}: policies that are scored on other windows of the log cannot be compared. Set it once with "

@@ -94,7 +94,7 @@ class _Watch:
 
 
 def _measured(data: Prepared, config: Config) -> Speed:
-    """A few steps, and a part of a validation."""
+    """Measure the speed by a few training steps and a part of a validation."""
     on_device = config.train.device != "cpu"
     with tempfile.TemporaryDirectory() as folder:
         trainer = Trainer.start(data, Run(folder), config)
@@ -117,5 +117,5 @@ def _measured(data: Prepared, config: Config) -> Speed:
 
 
 def spread(every: int) -> np.ndarray:
-    """A few of `count` numbers, evenly spaced."""
+    """Indices of a few of `every` elements, evenly spaced."""
     return np.unique(np.linspace(0, max(every - 1, 0), min(every, PROBED)).astype(np.int64))

@@ -260,7 +260,7 @@ def _given(against: Sequence[Path | str], seeds: int) -> list[Arm]:
 
 
 def _refuse_budget(max_js: float, floor: dict[str, Estimate] | None, references: Sequence[Arm]) -> None:
-    """A budget that noise alone would exceed means nothing."""
+    """Raise ConfigError for a JS budget below the noise floor, or if the floor is not known."""
     if floor is None:
         raise ConfigError(
             "--max-js needs the noise floor: name two --against runs that differ in their seed alone, or none."

@@ -40,7 +40,7 @@ class Symptom(NamedTuple):
 
     kind: str
     since: int  # round
-    said: str
+    text: str
 
 
 @dataclass(frozen=True)
@@ -115,12 +115,12 @@ class Trajectory:
     def summary(self) -> str:
         """One line: J at the start and the end, JS from μ, and a sentence per symptom."""
         js = self.last["JS"].mean
-        wrong = " ".join(f"{sign.said[0].upper()}{sign.said[1:]}." for sign in self.symptoms)
+        wrong = " ".join(f"{sign.text[0].upper()}{sign.text[1:]}." for sign in self.symptoms)
         return f"{self.name}: {self.earned} ({self.change}) at JS {js:.2f} from μ. {wrong or 'Nothing went wrong.'}"
 
     def claims(self) -> list[Claim]:
         """Claims that the objective earned more at the end, without a sign of collapse."""
-        gain, signs = self.gain, [symptom.said for symptom in self.symptoms if symptom.kind != "loses"]
+        gain, signs = self.gain, [symptom.text for symptom in self.symptoms if symptom.kind != "loses"]
         return [
             Claim(
                 "true gain", "the 95 % interval of the gain, corrected for all objectives by Holm's steps, is above 0",
@@ -137,7 +137,7 @@ class Trajectory:
 
 
 def last_round(arms: Sequence[Trajectory]) -> int:
-    """The last round that an objective reached."""
+    """Number of the last round that an objective reached."""
     return max(len(arm.rounds) for arm in arms) - 1
 
 
@@ -189,7 +189,7 @@ class Loop(Result):
 
     @cached_property
     def measurements(self) -> list[Measurement]:
-        """The long table: every figure of every objective and round, over seeds (seed null) and of each."""
+        """Long table: every metric of every objective and round, over seeds (seed null) and per seed."""
         rows = []
         for arm, seeds in self.rounds.items():
             chains = ([first, *entries] for first, entries in zip(self.first, seeds, strict=True))

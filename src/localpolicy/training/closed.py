@@ -106,7 +106,7 @@ class Together:
             improvement |= {} if places is None else {"places": places.json()}
             self._record(figures | choice.figures(), improvement, seconds)
             shutil.rmtree(run.stages, ignore_errors=True)
-            notes = choice.said, None if errors is None else errors.said, self._chosen_twice()
+            notes = choice.said, None if errors is None else errors.warning, self._chosen_twice()
             for said in (*notes, None if places is None else places.warning):
                 if said is not None:
                     LOG.info("note: %s", said)

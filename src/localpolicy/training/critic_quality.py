@@ -48,7 +48,7 @@ class CriticError(NamedTuple):
     constant: float
 
     @property
-    def said(self) -> str | None:
+    def warning(self) -> str | None:
         """Warning if the critic predicts returns no better than item and user means, else None."""
         if self.critic < self.plain:
             return None
@@ -77,7 +77,7 @@ def read_decisions(windows: Windows, *, gamma: float, batch_size: int = 4096) ->
 
 
 def fit_plain(log: ReturnsLog, *, n_items: int) -> PlainCritic:
-    """Fit item means and c to training decisions."""
+    """Fit the plain critic (item means and c) to training decisions."""
     mean_return, mean_reward = (
         credible_means(log.item, values, n_items=n_items, weight=log.weight) for values in (log.returns, log.reward)
     )

@@ -63,11 +63,11 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
         return [same, check(TOGETHER, "not asked", ALIKE, unit="answers")]
     mine, clusters = new.choices, new.choices.sequence
     if refusal := new.refusal or old.refusal:
-        alone = check(TOGETHER, "not judged", "what its answers would be worth is not known", unit="answers")
-        return [check(WORTH, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), alone]
+        both = check(TOGETHER, "not judged", "what its answers would be worth is not known", unit="answers")
+        return [check(WORTH, "cannot tell", refusal, n=len(clusters), plain=UNKNOWN, unit="answers"), both]
     test = paired(new.values, old.values, clusters, confidence=rules.confidence)
-    both = together(new, old, confidence=rules.confidence)
-    base, few, words = old.worth, too_few(clusters, rules), WORDS
+    relative = together(new, old, confidence=rules.confidence)
+    base, few, words = old.mean, too_few(clusters, rules), WORDS
     if few is not None:
         words = WORDS | {"cannot tell": f"{sequences_of(clusters)} sequences are too few"}
     reason = (
@@ -75,17 +75,17 @@ def answers_checks(new: Answers, old: Answers, gain: Claim, rules: GateRules) ->
         f"interval {test.low:+.4f} to {test.high:+.4f} over {test.n:,} answers{FIRST if mine.first else ''}; its lower "
         f"end must be above {rules.min_gain:g}"
     )
-    worth = gain_claim(WORTH, test, base, reason, words, rules, few=few, unit="answers")
-    second = _together_check(new, old, both, worth, rules, few=few)
-    if worth.outcome == "no" and test.high < 0 <= both.high:
-        return [replace(worth, holds=None, because=f"{reason}. {MADE_UP}", plain=TORN["no"]), second]
-    if worth.outcome == "cannot tell" and few is None and both.high < 0:
-        worth = replace(worth, because=reason, needed=None)  # more of such a log would hardly turn this into a yes
-    return [worth, second]
+    alone = gain_claim(WORTH, test, base, reason, words, rules, few=few, unit="answers")
+    second = _together_check(new, old, relative, alone, rules, few=few)
+    if alone.outcome == "no" and test.high < 0 <= relative.high:
+        return [replace(alone, holds=None, because=f"{reason}. {MADE_UP}", plain=TORN["no"]), second]
+    if alone.outcome == "cannot tell" and few is None and relative.high < 0:
+        alone = replace(alone, because=reason, needed=None)  # more of such a log would hardly turn this into a yes
+    return [alone, second]
 
 
 def _together_check(
-    new: Answers, old: Answers, found: Paired, worth: Claim, rules: GateRules, *, few: tuple[int, str] | None
+    new: Answers, old: Answers, found: Paired, alone: Claim, rules: GateRules, *, few: tuple[int, str] | None
 ) -> Claim:
     """Whether reward and number of answers gain significantly together, given the claim on the reward alone."""
     base, (mine, theirs), least = float(old.values.mean()), (new.choices, old.choices), _share(rules.min_gain, old)
@@ -98,31 +98,33 @@ def _together_check(
         f"{found.n:,} answers; its lower end must be above {least:.2g}"
     )
     outcome: Outcome = "cannot tell"
-    needed, told, plain = None, "", TORN[worth.outcome]
+    needed, told, plain = None, "", TORN[alone.outcome]
     if few is not None:
-        (needed, told), plain = few, worth.plain
+        (needed, told), plain = few, alone.plain
     elif found.low > least:
         outcome, plain = "yes", ""
-    elif found.high < 0 and worth.outcome == "no":
+    elif found.high < 0 and alone.outcome == "no":
         outcome, plain = "no", "worth and number of its answers together are lower"
     elif found.high < 0:
-        told, plain = f". {GUESSED}", FEWER[worth.outcome]
-    elif worth.outcome == "yes":
+        told, plain = f". {GUESSED}", FEWER[alone.outcome]
+    elif alone.outcome == "yes":
         needed, told = would_tell(found, found.difference - least, rules, unit="answers")
-    elif worth.outcome == "cannot tell":
+    elif alone.outcome == "cannot tell":
         plain = ""  # the first says it
     return check(TOGETHER, outcome, reason + told, *found.numbers, needed, plain=plain, unit="answers")
 
 
-def worth_of_answers(case: Case) -> list[Claim]:
+def gain_in_answers(case: Case) -> list[Claim]:
     """Claims that the reward per answer is higher, alone and together with the number of answers."""
     found, (ranks, *_) = case.answers, gain(case)
     checks = answers_checks(found.new, found.old, ranks, case.rules)
     if found.new.refusal.startswith(TOO_POOR) and (logging := case.other_logging) is not None:
         checks[0] = replace(checks[0], remedy=SAME_LOGGING.format(shlex.quote(str(logging))))
-    return checks if found.refusal is None else [each.in_doubt(found.refusal, CHOSEN_OTHERWISE) for each in checks]
+    return (
+        checks if found.refusal is None else [each.as_inconclusive(found.refusal, CHOSEN_OTHERWISE) for each in checks]
+    )
 
 
 def confounded_answers(case: Case) -> list[Claim]:
-    """Claims of `worth_of_answers` on impressions without propensities: never a yes."""
-    return [each.in_doubt(*CONFOUNDED) for each in worth_of_answers(case)]
+    """Claims of `gain_in_answers` on impressions without propensities: never a yes."""
+    return [each.as_inconclusive(*CONFOUNDED) for each in gain_in_answers(case)]

@@ -17,13 +17,13 @@ FALLS = "the figure that decides rises, but what an answer would earn falls"
 
 
 def direction_check(new: Answers, old: Answers, rules: GateRules) -> Claim:
-    """The reward per answer is not significantly lower than before."""
+    """Claim that the reward per answer is not significantly lower than before."""
     if refusal := new.refusal or old.refusal:
         return check("direction", "not judged", f"{UNKNOWN}: {refusal}", plain=UNKNOWN, unit="answers")
     test = paired(new.values, old.values, new.choices.sequence, confidence=rules.confidence)
     outcome: Outcome = "cannot tell" if test.high < 0 else "yes"
     reason = (
-        f"reward per answer {old.worth:.4f} -> {new.worth:.4f} by weights π/μ̂: {test.difference:+.4f} "
+        f"reward per answer {old.mean:.4f} -> {new.mean:.4f} by weights π/μ̂: {test.difference:+.4f} "
         f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
     )
     return check("direction", outcome, reason, *test.numbers, plain=FALLS, unit="answers")

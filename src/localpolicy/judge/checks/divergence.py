@@ -51,5 +51,5 @@ def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[C
 
 
 def within_budget(case: Case) -> list[Claim]:
-    """The distance from the estimates of the log."""
+    """Claims that the divergence from the estimates of the log stays within the rules' budgets."""
     return divergence_checks(case.evaluation.divergence, case.rules)

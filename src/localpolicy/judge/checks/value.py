@@ -135,7 +135,7 @@ def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules)
 
 
 def gain_in_value(case: Case) -> list[Claim]:
-    """Claim that the new policy earns significantly more."""
+    """Claims that the new policy's estimated value is significantly higher."""
     return [value_check(case.evaluation, case.deployed, case.rules)]
 
 

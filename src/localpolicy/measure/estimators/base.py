@@ -30,7 +30,7 @@ class ValueEstimate:
 
     @classmethod
     def of(cls, found: Contributions) -> ValueEstimate:
-        """The mean of contributions, with the interval that decides."""
+        """Estimate from contributions: their mean, with the interval that decides."""
         return cls(found.mean, found.se, {INTERVAL: skewed(found)})
 
     def to_dict(self) -> dict[str, Any]:
@@ -40,7 +40,7 @@ class ValueEstimate:
 
 
 class Estimator:
-    """An estimator of J(π). Another one is a class with a name and `values`, and its line in `ESTIMATORS`."""
+    """Estimator of J(π). A new one is a class with a name and `values`, and its line in `ESTIMATORS`."""
 
     name: ClassVar[str]  # as settings have it
     title: ClassVar[str]  # as tables have it

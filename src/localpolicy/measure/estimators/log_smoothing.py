@@ -18,7 +18,7 @@ STRENGTHS = tuple(2.0**-power for power in range(11))  # in units of 1/mean; fix
 
 
 class LogSmoothing(IPS):
-    """The value of `IPS`, with the lower bound of logarithmic smoothing; for rewards >= 0."""
+    """Value as by `IPS`, with the lower bound of logarithmic smoothing; for rewards >= 0."""
 
     name, title = "log_smoothing", "log smoothing"
     negative_rewards = listed = judges = False

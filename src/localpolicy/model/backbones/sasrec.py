@@ -48,7 +48,7 @@ class Block(nn.Module):
         return attend(flat, layout, heads=self.heads, dropout=self.dropout if self.training else 0.0)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden states [M, D] of hidden states [M, D]."""
+        """Apply the transformer block: attention and MLP with residuals, [M, D] -> [M, D]."""
         return self._with_mlp(
             hidden, self.project_out(self._attend(self.project_in(self.norm_attention(hidden)), layout))
         )
