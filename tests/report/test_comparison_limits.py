@@ -16,7 +16,7 @@ from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import gate
-from localpolicy.judge.next_step import SHOWN
+from localpolicy.judge.next_step import SHOWN, WORTH
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
@@ -25,6 +25,8 @@ from localpolicy.measure.significance import Paired
 from localpolicy.measure.summary import ranking
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_headline import comparison_headline
+from localpolicy.report.page import policies_table
+from localpolicy.report.table import Cell
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")
 
@@ -95,6 +97,11 @@ def test_a_till_ranks_models_by_what_is_bought_next_and_names_the_money(tmp_path
     judged = gate(paths[0], against=paths[1], data=tmp_path / "data", rules=GateRules(reference_fit=False))
     assert (judged.answer, judged.metric) == ("nothing to decide", found.main)
     assert judged.next_step == SHOWN and "views with the sales" in SHOWN
+    assert "deployed" not in SHOWN + WORTH, "nobody said what is deployed"
+    section = comparison_section(found, samples=False)
+    names = {each.name: Cell(each.name) for each in section.policies}
+    assert "add up sales_value: a list of dear items wins them" in policies_table(section, names).note
+    assert "dear items" not in policies_table(replace(section, amount=""), names).note
 
 
 def test_js_is_blind_where_it_is_within_noise_and_ranks_differ():

@@ -23,14 +23,14 @@ NOT_JUDGED = (
     "of your log may itself be worth a test online."
 )
 WORTH = (
-    "Keep what is deployed until the log has a reward per event: log its outcome (a purchase, a rating), "
-    "prepare the log with that (lpi prepare ... --rewards purchase=1,view=0.2), and train again. If ranks alone are "
-    "what you want, serve the model that ranks highest."
+    "Log the outcome of each event (a purchase, a rating), prepare the log with that (lpi prepare ... --rewards "
+    "purchase=1,view=0.2), and train again: until then nothing says which policy earns more. If ranks alone are what "
+    "you want, serve the model that ranks highest."
 )
 SHOWN = (
-    "Keep what is deployed until the log says what was shown: log lists with the probability of each item (docs/"
-    "serving.md), or at least the views with the sales. Until then the model that ranks highest predicts the next "
-    "basket best, and may be worth a test online."
+    "Log lists with the probability of each item (docs/serving.md), or at least the views with the sales: until then "
+    "nothing says which policy earns more. The model that ranks highest predicts the next basket best, and may be "
+    "worth a test online."
 )
 FIRST_STAGE = "Try it on 5 % of the people: {command} (--log LOG says how many persons and days it takes)."
 ONLINE = "Test online."

@@ -113,6 +113,7 @@ def comparison_section(
         claims=findings(comparison, names=names, of=of, judged=verdict is not None),
         checks=checks,
         unit=first.unit,
+        amount=comparison.question.amount,
         value=comparison.value,
     )
 

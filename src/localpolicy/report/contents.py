@@ -106,6 +106,7 @@ class Section:
     lists: int = 20  # K of the lists behind coverage@K
     unit: str = "decision"  # what a value is per; or a list
     value: str = "SNIPS"  # the estimated value, by its name in the long table
+    amount: str = ""  # the log's name of what a sale brought, if rewards are such amounts
     moved: Table | None = None  # items that the judged policy shows more and less, for readers alone
 
     @cached_property

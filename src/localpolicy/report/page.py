@@ -213,6 +213,8 @@ def _page_note(section: Section, shown: Mapping[str, Column]) -> str:
         f"{'At the other figures' if value in gained else 'Figures'}: ▲ significantly better, ▼ significantly worse "
         f"than {section.baseline or 'the reference'}; paired t-test by sequence{made.get(ranks, '')} (Holm).": ranks,
         f"Not tested: {', '.join(untested)}.": untested and gained,
+        f"AR@1 and figures weighted by rewards add up {section.amount}: a list of dear items wins them, though no "
+        "more would be sold.": section.amount,
         f"Marks of {', '.join(section.likeliest)}{', but for the value,' if value in gained else ''} are of the "
         "weights of the best held-out likelihood, not of the figures next to them: their epochs were chosen by another "
         "figure, which raises that figure.": section.likeliest,
