@@ -1,4 +1,4 @@
-"""PositionBias of a batch's flat tokens in its sequences, and the conversion to a padded block and back.
+"""Positions of a batch's flat tokens in its sequences, and the conversion to a padded block and back.
 
 Linear layers run on flat tokens, so padding costs them nothing; only operations that mix steps need a block. Tokens are
 left-aligned: padding comes after a sequence's end, where nothing causal can see it. It holds zeros, since a non-finite
@@ -16,7 +16,7 @@ from localpolicy.types import Batch
 
 
 class Layout(NamedTuple):
-    """PositionBias of flat tokens: token m is step column[m] of sequence row[m]."""
+    """Positions of flat tokens: token m is step column[m] of sequence row[m]."""
 
     row: Tensor  # [M]
     column: Tensor  # [M]
