@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.endpoints import SMALL, Endpoint, more_than
-from localpolicy.serving.limits import Limits
+from localpolicy.serving.limits import Limits, is_within
 
 TURNS = 100  # of the event loop: more than a request takes to come to where it waits
 BAD = {
@@ -391,3 +391,59 @@ def test_events_and_rewards_that_cannot_be_are_refused_where_that_was_asked_for(
         assert refused.status_code == 422 and "feedback was refused" in refused.json()["error"]
     assert client.post("/v1/feedback", json={**answer, "event": "rare", "reward": 3}).json()["stored"]
     assert rows(tmp_path, "SELECT COUNT(*) FROM feedback") == [(1,)]
+
+
+def waiting(pieces: list[bytes], begun: list[int]):
+    """A client that sends these pieces of its body, and no more."""
+    left = list(pieces)
+
+    async def receive():
+        if left:
+            begun.append(1)
+            return {"type": "http.request", "body": left.pop(0), "more_body": True}
+        await asyncio.Event().wait()
+
+    return receive
+
+
+def test_bodies_that_wait_hold_a_bounded_number_of_bytes():
+    """600 of 1,000 bytes that wait are one address's at most; what is refused or has ended is counted no more."""
+
+    async def inner(scope, receive, send):
+        assert len((await receive())["body"]) == 2
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async def trial():
+        limits = Limits(inner, token=None, queue=99, largest_body=600, waiting_bytes=1000, body_seconds=60)
+        begun: list[int] = []
+        sent = [("10.0.0.1", [b"a" * 300]), ("10.0.0.1", [b"a" * 200, b"a" * 100]), ("10.0.0.1", [b"a"]),
+                ("10.0.0.2", [b"a" * 398]), ("10.0.0.3", [b"aaa"])]  # fmt: skip
+        calls = [asked(limits, "/v1/x", receive=waiting(pieces, begun), client=one) for one, pieces in sent]
+        tasks = [asyncio.create_task(call) for call, _ in calls]
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        small = asked(limits, "/v1/x", client="10.0.0.3")
+        await small[0]
+        held = dict(limits.held_for)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return [statuses for _, statuses in calls], small[1], held, limits
+
+    refused, small, held, limits = asyncio.run(trial())
+    assert refused == [[], [], [429], [], [429]] and small == [200]
+    assert held == {"10.0.0.1": 600, "10.0.0.2": 398} and not limits.held_for
+
+
+def test_the_largest_body_fits_whatever_may_wait():
+    limits = Limits(None, token=None, queue=1, largest_body=1000, waiting_bytes=10, body_seconds=1)
+    assert limits.waiting_bytes == limits.client_bytes == 1000
+
+
+@pytest.mark.parametrize(
+    ("address", "networks", "within"),
+    [("10.0.0.1", ["10.0.0.0/8"], True), ("11.0.0.1", ["10.0.0.0/8"], False), ("::1", ["10.0.0.0/8", "::1"], True),
+     ("10.0.0.1", ["*"], True), ("10.0.0.1", ["proxy"], False), ("", ["10.0.0.0/8"], False), ("10.0.0.1", [], False)],
+)  # fmt: skip
+def test_a_proxy_is_named_by_address_or_network(address, networks, within):
+    assert is_within(address, networks) == within

@@ -145,6 +145,68 @@ def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_
     assert ids == {one["request"] for _, one in found}
 
 
+def arrived(client: socket.socket) -> bytes:
+    """Bytes that the server sends until it ends the connection."""
+    said = b""
+    with suppress(ConnectionError):
+        while part := client.recv(4096):
+            said += part
+    return said
+
+
+@pytest.mark.parametrize(("proxies", "most"), [("", 4), ("127.0.0.1", 8)])
+def test_no_address_has_more_than_half_of_the_connections_but_a_proxys(exported, tmp_path, proxies, most):
+    """Both sides of the limit of one address and of all; 127.0.0.2 is another client."""
+    options = ("--set", "connections=8", *(("--set", f"proxies={proxies}") if proxies else ()))
+    with serving(exported.folder, tmp_path / "log.db", *options) as server, ExitStack() as opened:
+
+        def connect(source: str) -> socket.socket:
+            made = socket.create_connection(("127.0.0.1", server.port), 60, source_address=(source, 0))
+            return opened.enter_context(made)
+
+        def answers(client: socket.socket) -> bool:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            return client.recv(4096).startswith(b"HTTP/1.1 200")
+
+        mine = [connect("127.0.0.1") for _ in range(most)]
+        assert all(map(answers, mine))
+        refused = arrived(connect("127.0.0.1"))
+        assert refused.startswith(b"HTTP/1.1 429") and b"retry-after: 1" in refused
+        assert f"{most} connections" in json.loads(refused.partition(b"\r\n\r\n")[2])["error"]
+        others = [connect("127.0.0.2") for _ in range(8 - most)]
+        assert all(map(answers, others)), "others are answered"
+        assert arrived(connect("127.0.0.2")).startswith(b"HTTP/1.1 429")
+        mine[0].close()
+        for _ in range(100):  # until the server has seen it
+            if answers(again := connect("127.0.0.2" if proxies else "127.0.0.1")):
+                break
+            again.close()
+        else:
+            raise AssertionError("a connection that has ended is counted still")
+
+
+def test_what_is_no_http_is_refused_as_json_and_ends_no_other_way(exported, tmp_path):
+    chunks = b" HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    with serving(exported.folder, tmp_path / "log.db") as server:
+        for sent in (
+            b"\x16\x03\x01 hello\r\n\r\n",
+            b"GET / HTTP/1.1\r\n\r\n",
+            b"POST /v1/recommend" + chunks + b"zz\r\n",
+        ):
+            with socket.create_connection(("127.0.0.1", server.port), 60) as client:
+                client.sendall(sent)
+                head, _, body = arrived(client).partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 400") and "not HTTP" in json.loads(body)["error"], sent
+        with socket.create_connection(("127.0.0.1", server.port), 60) as client:
+            client.sendall(b"GET /healthz" + chunks)
+            assert client.recv(4096).startswith(b"HTTP/1.1 200"), "it needs no body"
+            client.sendall(b"zz\r\n")
+            assert b"400" not in arrived(client)
+        assert server.call("GET", "/healthz")[0] == 200
+        server.stop()
+    assert "Traceback" not in "".join(server.said)
+
+
 def test_a_swap_drops_no_request_and_each_list_has_the_chances_of_who_made_it(run, exported, tmp_path):
     """A float export, then the same run with rounded rows: nearly the same law under another version."""
     served = shutil.copytree(exported.folder, tmp_path / "served")

@@ -60,6 +60,7 @@ def from_environment() -> FastAPI:
     """Make the application of one worker from the environment variables."""
     config = ServeConfig.model_validate_json(os.environ[SETTINGS])
     PatientProtocol.header_seconds = config.body_seconds
+    PatientProtocol.most_connections, PatientProtocol.proxies = config.connections, config.proxies
     send_spans()
     return make_app(config, token=os.environ.get(TOKEN) or None)
 
@@ -96,7 +97,7 @@ def make_app(config: ServeConfig, *, token: str | None = None) -> FastAPI:
     app.add_middleware(Posts, table=endpoints.table)  # the innermost
     app.add_middleware(
         Limits, token=token, queue=config.queue, client_queue=config.most_of_a_client,
-        largest_body=config.largest_body, body_seconds=config.body_seconds,
+        largest_body=config.largest_body, body_seconds=config.body_seconds, waiting_bytes=config.waiting_bytes,
         hosts=config.hosts or (() if is_loopback(config.host) else None), origins=config.origins,
         open_metrics=config.open_metrics,
     )  # fmt: skip

@@ -56,6 +56,12 @@ class ServeConfig(Settings):
     client_queue: int | None = Field(
         None, ge=1, description="of them from one address; default: half, so that no client keeps all others out"
     )
+    waiting_bytes: int = Field(
+        64 << 20, ge=1024, description="bytes of all bodies that wait, per worker; half of them from one address"
+    )
+    connections: int = Field(
+        1024, ge=2, description="open connections per worker; half from one address, unless it is a proxy's"
+    )
     batch: int = Field(32, ge=1, description="requests answered together at most")
     seed: int | None = Field(None, ge=0, description="of the draws, for tests; default: unpredictable")
     log_seconds: float = Field(10.0, gt=0, description="how long the log may take; then 503, and nothing is answered")

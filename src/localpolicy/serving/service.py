@@ -27,7 +27,6 @@ from localpolicy.serving.log import Log
 LOG = logging.getLogger(__name__)
 BACKLOG = 1024  # connections that wait to be accepted
 NUMBERS = "localpolicy-metrics-"  # begins the name of the folder where workers of one service put their metrics
-IDLE_CONNECTIONS = 4  # per request that may wait: connections beyond are refused
 
 
 def exported(path: Path) -> Path:
@@ -87,7 +86,6 @@ def serve(
         workers=config.workers, http=PatientProtocol, ws="none", log_level="warning", access_log=False,
         server_header=False, proxy_headers=bool(config.proxies), forwarded_allow_ips=list(config.proxies),
         timeout_keep_alive=30, timeout_graceful_shutdown=10, backlog=BACKLOG,
-        limit_concurrency=max(64, IDLE_CONNECTIONS * config.queue),
     )  # fmt: skip
     if config.workers == 1:
         uvicorn.Server(server).run(sockets=[bound])
