@@ -6,6 +6,7 @@ import json
 import shutil
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 from http_client import rows
@@ -288,3 +289,32 @@ def test_a_layer_is_not_asked_for_lists_of_its_own(serve):
     assert client.get("/v1/policies").json()["policies"][0]["objective"] == "layer"
     assert client.get("/readyz").status_code == 200
     assert "/v1/rerank" in client.get("/openapi.json").json()["paths"]
+
+
+def test_ids_of_a_request_are_all_numbers_or_all_texts(serve):
+    client = serve()
+    candidates = [{"item": number, "score": float(number)} for number in range(1, 5)]
+    assert ask(client, candidates=candidates, history=[1, {"item": 2, "event": "view"}])["items"]
+    for changes in ({"history": [1, "2"]}, {"history": [{"item": "2", "event": "view"}]},
+                    {"candidates": [*candidates, {"item": "i5", "score": 1.0}]}):  # fmt: skip
+        refused = ask(client, expect=422, **{"candidates": candidates, **changes})
+        assert "whole numbers" in refused["error"]
+
+
+def test_a_client_with_other_ids_stops_no_rotation(serve, tmp_path):
+    """One sends numbers, the other texts: the file's items are texts, whoever came first."""
+    client = serve()
+    numbers = [{"item": number, "score": float(number)} for number in range(1, 5)]
+    for number, changes in enumerate(({"candidates": numbers, "history": [3]}, {}, {"candidates": numbers})):
+        ask(client, person=f"p{number}", **changes)
+    (file,) = rotate(tmp_path / "log.db", out=tmp_path / "events", upto=now() + 1)
+    found = pq.read_table(file).to_pylist()
+    assert {row["sequence_id"] for row in found} == {"p0", "p1", "p2"} and len(found) == 3 * 3 + 1
+    assert {row["item_id"] for row in found if row["sequence_id"] != "p1"} <= {"1", "2", "3", "4"}
+
+
+def test_a_limit_of_a_group_that_no_list_reaches_is_refused(serve):
+    client = serve()
+    assert ask(client, rules={"group": "category", "at_most": 1_000_000})["items"]
+    refused = ask(client, expect=422, rules={"group": "category", "at_most": 2**63})
+    assert "at_most" in refused["error"]

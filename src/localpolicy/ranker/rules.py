@@ -17,6 +17,7 @@ from localpolicy.plackett_luce import Ranked, clocks
 from localpolicy.settings import Settings
 
 LONGEST_REST = 24 * 366 * 10.0  # hours: ten years
+MOST_OF_A_GROUP = 1_000_000  # more than any list holds; numpy counts in 64 bits
 
 
 class Boost(Settings):
@@ -40,7 +41,9 @@ class Rules(Settings):
     boost: tuple[Boost, ...] = Field((), description="items or groups whose weight is multiplied")
     pin: dict[int, str] = Field({}, description="items by place, from 1: they stand there, the others are drawn")
     group: str | None = Field(None, description="the candidates' column whose groups are limited")
-    at_most: int = Field(1, ge=1, description="most items of one group in a list, if `group` names a column")
+    at_most: int = Field(
+        1, ge=1, le=MOST_OF_A_GROUP, description="most items of one group in a list, if `group` names a column"
+    )
     rest_hours: float = Field(0, ge=0, le=LONGEST_REST, description="hours without an item that this person was shown")
     weights: dict[str, float] = Field({}, description="weight of each event, if there is a critic for each")
 

@@ -10,13 +10,14 @@ import asyncio
 import json
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, StrictBool
 
-from localpolicy.errors import DataError
+from localpolicy.errors import DataError, shown
 from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.layer import Reranked as Made
@@ -218,11 +219,24 @@ async def _answers(layer: Any, asked: Rerank, rules: Rules, resting: list[Any], 
 def _made(layer: Layer, asked: Rerank, rules: Rules, resting: list[Any], draw: str) -> tuple[Made, OfRequest]:
     """Draw the list; return it with the logged inputs of its distribution."""
     columns = as_columns(asked.candidates)
+    _check_one_type(columns["item"], asked.history)
     made = layer.rerank(columns, asked.k, person=asked.person, context=asked.context, rules=rules, resting=resting,
                         page=asked.page, request=draw)  # fmt: skip
     content = _content(layer, asked, made, columns, rules, resting)
     _ = content.digest  # in this thread too
     return made, content
+
+
+def _check_one_type(items: Sequence[Any], history: Sequence[Any]) -> None:
+    """Raise DataError if some ids of a request are whole numbers and others texts."""
+    texts = isinstance(items[0], str)
+    expected = "texts" if texts else "whole numbers"
+    if any(isinstance(item, str) != texts for item in items):
+        raise DataError(f"candidates: ids are all numbers or all texts; {shown(items[0])} is among the {expected}.")
+    for past in history:
+        item = past.item if isinstance(past, PastEvent) else past
+        if isinstance(item, str) != texts:
+            raise DataError(f"history: the candidates' ids are {expected}, got {shown(item)}.")
 
 
 def _pairs(history: Any) -> list[tuple[Any, str]]:

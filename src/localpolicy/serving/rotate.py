@@ -22,7 +22,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from localpolicy.errors import DataError
 from localpolicy.runtime.files import sha256, whole_file
 from localpolicy.serving.database import Database
 from localpolicy.serving.experiment_units import keep_evidence
@@ -126,6 +125,9 @@ SETTLED = """rotation IS NULL AND time < ? AND NOT EXISTS (SELECT 1 FROM shown s
 CLAIM_ANSWERS = """UPDATE feedback SET rotation = ? WHERE rotation IS NULL
 AND request IN (SELECT id FROM requests WHERE rotation = ?)"""
 STRANGERS = "rotation IS NULL AND NOT EXISTS (SELECT 1 FROM requests r WHERE r.id = feedback.request)"
+# Items are JSON: among whole numbers there is no quotation mark, and in a history none after a bracket.
+TEXT_ITEMS = "SELECT 1 FROM requests WHERE rotation = ? AND (items LIKE ? OR history LIKE ?) LIMIT 1"
+AS_TEXT = ('%"%', '%["%')
 UNFINISHED = "SELECT number, file FROM rotations WHERE sha256 IS NULL ORDER BY number"
 
 
@@ -149,7 +151,7 @@ def _claim(database: Database, upto: int) -> list[tuple[int, str]]:
 def _finish(joined: Joined, out: Path, name: str, counts: Counter[str]) -> list[Path]:
     """Write the claimed rows and delete them from the log; return the file if there are events to write."""
     path, number, database = out / name, joined.rotation, joined.database
-    rows = _write(path, joined.events())
+    rows = _write(path, joined.events(), texts=bool(database.rows(TEXT_ITEMS, (number, *AS_TEXT))))
     if joined.response_reward.set_aside:
         LOG.warning("%s; as they came they are in %s", joined.response_reward.text(), out / FEEDBACK)
     lists = ("FROM requests r LEFT JOIN filters f ON f.digest = r.filter WHERE r.rotation = ? ORDER BY time, id",
@@ -187,19 +189,20 @@ def _with_fates(answers: Iterator[Any], fates: Mapping[str, str], counts: Counte
         yield (*answer, fate)
 
 
-def _write(path: Path, events: Iterator[dict[str, Any]]) -> int:
-    """Write events to a file and return their number; no file if there are none."""
+def _write(path: Path, events: Iterator[dict[str, Any]], *, texts: bool) -> int:
+    """Write events to a file and return their number; no file if there are none.
+
+    With `texts` items are texts, also those that some client sent as numbers: no client's request stops a rotation.
+    """
     count, block = 0, list(_some(events))
     if not block:
         return 0
-    number = isinstance(block[0]["item_id"], int)
-    schema = pa.schema({"sequence_id": TYPES["sequence_id"], "item_id": pa.int64() if number else pa.string(), **TYPES})
+    kind = pa.string() if texts else pa.int64()
+    schema = pa.schema({"sequence_id": TYPES["sequence_id"], "item_id": kind, **TYPES})
     with whole_file(path) as partial, pq.ParquetWriter(partial, schema) as writer:
         while block:
-            try:
-                writer.write_table(pa.Table.from_pylist(block, schema=schema))
-            except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-                raise DataError(f"the log's items are not all {'numbers' if number else 'texts'} ({error}).") from None
+            rows = [{**row, "item_id": str(row["item_id"])} for row in block] if texts else block
+            writer.write_table(pa.Table.from_pylist(rows, schema=schema))
             count += len(block)
             block = list(_some(events))
     return count
