@@ -77,10 +77,15 @@ def test_an_edit_by_hand_is_found_by_the_seal(exported, tmp_path, field):
             opened(folder)
 
 
-def test_an_export_of_before_has_no_seal_and_is_read(exported, tmp_path):
+def test_an_export_of_format_1_has_no_seal_and_is_read_and_a_later_one_is_refused(exported, tmp_path):
     folder = copied(exported, tmp_path)
-    (folder / ABOUT).write_text(json.dumps({key: value for key, value in about(folder).items() if key != SEAL}))
+    unsealed = {key: value for key, value in about(folder).items() if key != SEAL}
+    (folder / ABOUT).write_text(json.dumps({**unsealed, "format": 1}))
     assert used(folder) == used(exported.folder)
+    (folder / ABOUT).write_text(json.dumps({**unsealed, "default_event": "purchase"}))
+    for opened in (Recommender, verify):
+        with pytest.raises(ExportError, match="no seal"):
+            opened(folder)
 
 
 BYTES: dict[str, Callable[[bytes], bytes]] = {
@@ -213,6 +218,19 @@ def test_damage_while_it_serves_is_reported_and_answers_continue(exported, tmp_p
     (folder / "counts.json").write_bytes(content)
     slot.recheck()
     assert slot.refused is None and not slot.damaged, "somebody brought it back"
+
+
+def test_a_description_that_is_gone_while_it_serves_is_reported(exported, tmp_path):
+    folder = copied(exported, tmp_path)
+    slot = Slot(folder, 1)
+    assert slot.refresh()
+    (folder / ABOUT).rename(tmp_path / ABOUT)
+    assert not slot.refresh() and slot.refused is None, "a folder that is being replaced is absent for a moment"
+    slot.recheck()
+    assert slot.damaged and ABOUT in slot.refused
+    (tmp_path / ABOUT).rename(folder / ABOUT)
+    slot.recheck()
+    assert slot.refused is None and not slot.damaged
 
 
 def test_a_service_looks_at_its_files_again(start, exported, tmp_path):

@@ -113,6 +113,18 @@ def test_damage_of_a_layer_while_it_serves_is_reported_and_answers_continue(laye
     assert layers.refused is None and not layers.damaged, "somebody brought it back"
 
 
+def test_a_layers_description_that_is_gone_while_it_serves_is_reported(layer, tmp_path):
+    folder = copied(layer, tmp_path)
+    layers = layer_deployment(ServeConfig(export=folder)).current
+    (folder / FILE).rename(tmp_path / FILE)
+    assert not layers.refresh() and layers.refused is None, "a folder that is being replaced is absent for a moment"
+    layers.recheck()
+    assert layers.damaged and FILE in layers.refused
+    (tmp_path / FILE).rename(folder / FILE)
+    layers.recheck()
+    assert layers.refused is None and not layers.damaged
+
+
 def test_a_service_looks_at_its_layer_again(layer, tmp_path):
     folder = copied(layer, tmp_path)
     given = {"export": folder, "log": str(tmp_path / "log.db"), "poll_seconds": 0.01, "verify_seconds": 0.01}

@@ -42,8 +42,9 @@ class Slot:
     def recheck(self) -> None:
         """Compare the files' digests again, so that damage on the disk is reported before a restart meets it."""
         stamp = _stamp(self.folder / ABOUT)
-        if self.loaded is None or stamp != self.stamp or (self.refused is not None and not self.damaged):
-            return  # another export is in the folder now: `refresh` loads it
+        replaced = stamp is not None and stamp != self.stamp  # `refresh` loads the export that is in the folder now
+        if self.loaded is None or replaced or (self.refused is not None and not self.damaged):
+            return
         try:
             read_export(self.folder)
         except LocalPolicyError as error:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from localpolicy.errors import DataError, LocalPolicyError, RunError
-from localpolicy.runtime.files import read_json, read_sealed, sealed, sha256, write_json
+from localpolicy.runtime.files import SEAL, read_json, read_sealed, sealed, sha256, write_json
 from localpolicy.runtime.formats import Format, unchanged
 
 ABOUT, ITEMS, NAMES, COUNTS, ARRAYS = "export.json", "items.json", "names.json", "counts.json", "baseline.npz"
@@ -99,6 +99,9 @@ def read_export(folder: Path, *, verify: bool = True) -> Description:
             content = read_sealed(path)
         except DataError as error:
             raise ExportError(f"{path} cannot be read: {error} Export again.") from None
+        unsealed = isinstance(content, dict) and content.get("format") == FORMAT.current and SEAL not in content
+        if unsealed:
+            raise ExportError(f"{path} has no seal: it was altered. Export again.")
         content = FORMAT.upgraded(content, folder)
         try:
             about = Description.model_validate(content)

@@ -50,8 +50,9 @@ class LayerSlot:
     def recheck(self) -> None:
         """Compare the files' digests again, so that damage on the disk is reported before a restart meets it."""
         stamp = self._written()
-        if self.loaded is None or stamp != self._stamp or (self.refused is not None and not self.damaged):
-            return  # another layer is in the folder now: `refresh` loads it
+        replaced = stamp is not None and stamp != self._stamp  # `refresh` loads the layer that is in the folder now
+        if self.loaded is None or replaced or (self.refused is not None and not self.damaged):
+            return
         try:
             self._load()
         except Exception as error:
