@@ -19,8 +19,10 @@ from http_client import HISTORY, ask, rows
 from localpolicy.serving.app import make_app
 from localpolicy.serving.audit import audit
 from localpolicy.serving.config import ServeConfig
+from localpolicy.serving.database import Database
 from localpolicy.serving.exports import write_description
 from localpolicy.serving.filters import Filter
+from localpolicy.serving.log import MOST_SHOWN
 from localpolicy.serving.metrics import ACCESS
 from localpolicy.serving.records import new_id, now
 from localpolicy.serving.sampling import conditional_propensities
@@ -69,6 +71,25 @@ def test_what_a_person_was_shown_rests(client, exported, tmp_path):
     assert ask(client, person="bob", rest_hours=2)["filter"] == ask(client, rest_hours=2)["filter"] == ""
     assert audit(tmp_path / "log.db", runs=[exported.folder]).exit_code in (0, 4)
     assert "rest_hours" in ask(client, rest_hours=1e9, expect=422)["error"]
+
+
+def test_a_person_of_too_many_lists_is_refused_and_keeps_nobody_waiting(client, tmp_path):
+    """Such as a client that calls all visitors by one name: the log's one thread would read them for each request."""
+    ask(client, person="everybody")
+    columns = [name for _, name, *_ in rows(tmp_path, "PRAGMA table_info(requests)")]
+    changed = ", ".join({"id": "id || n", "time": "time - n"}.get(name, name) for name in columns)
+    database = Database(tmp_path / "log.db")
+    for first, last, expect in ((1, MOST_SHOWN - 1, 200), (MOST_SHOWN, MOST_SHOWN, 422)):
+        with database.transaction():
+            numbers = f"WITH RECURSIVE some(n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM some WHERE n < {last})"
+            database.execute(
+                f"{numbers} INSERT INTO requests SELECT {changed} FROM requests, some WHERE length(id) = 32"
+            )
+        found = ask(client, person="everybody", k=1, rest_hours=1, sample=False, expect=expect)
+        if expect == 200:
+            database.execute("DELETE FROM requests WHERE id = ?", (found["request"],))
+    assert "rest_hours: more than 1,000 lists" in found["error"]
+    database.close()
 
 
 def test_a_list_is_logged_as_it_is_answered(client, exported, tmp_path):

@@ -19,7 +19,7 @@ from localpolicy.serving.batcher import Batcher, ListRequest, Made
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.deployment import Deployment, Route
 from localpolicy.serving.join import FATES, JoinConfig, ResponseReward
-from localpolicy.serving.log import Found, Log, LogError, UnknownRequest
+from localpolicy.serving.log import MOST_SHOWN, Found, Log, LogError, UnknownRequest
 from localpolicy.serving.metrics import Metrics
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import Feedback, Request, Shadowed, Shown, is_made_with, new_id, now, time_of
@@ -174,10 +174,16 @@ class Service:
         return listed
 
     async def shown_lately(self, person: str | None, hours: float, until: int) -> list[Any]:
-        """Return the items of this person's lists in the hours before `until`, in milliseconds; none for nobody."""
+        """Return the items of this person's lists in the hours before `until`, in milliseconds; none for nobody.
+
+        Raise DataError if the lists are more than are read for one request.
+        """
         if person is None or not hours:
             return []
-        found: list[Any] = await self.written(self.log.shown_to(person, until - round(hours * HOUR), until))
+        found: list[Any] | None = await self.written(self.log.shown_to(person, until - round(hours * HOUR), until))
+        if found is None:
+            raise DataError(f"rest_hours: more than {MOST_SHOWN:,} lists were made for this person in {hours:g} hours. "
+                            "Name fewer hours, or a person for each visitor.")  # fmt: skip
         return found
 
     async def _made(self, asked: Recommend, route: Route) -> tuple[ListRequest, Made]:

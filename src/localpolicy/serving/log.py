@@ -59,7 +59,8 @@ DELETE_WITHDRAWN = "DELETE FROM requests WHERE id = ? AND rotation IS NULL"
 SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
 FIND = f"""SELECT r.items, r.time, COALESCE({SEEN}, r.time) FROM requests r LEFT JOIN shown s ON s.request = r.id
 WHERE r.id = ? AND r.rotation IS NULL"""
-SHOWN_TO = "SELECT items FROM requests WHERE person = ? AND time >= ? AND time < ?"
+MOST_SHOWN = 1000  # lists of one person that are read for a request: all others wait meanwhile
+SHOWN_TO = f"SELECT items FROM requests WHERE person = ? AND time >= ? AND time < ? LIMIT {MOST_SHOWN + 1}"
 INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
 
 
@@ -173,10 +174,12 @@ class Log:
         return self._ask(look)
 
     def shown_to(self, person: str, since: int, until: int) -> Any:
-        """Return a future: the items of this person's lists between two times, in milliseconds."""
+        """Return a future: items of this person's lists between two times, in ms; None if the lists are too many."""
 
-        def look(database: Database) -> list[Any]:
+        def look(database: Database) -> list[Any] | None:
             rows = database.rows(SHOWN_TO, (person, since, until))
+            if len(rows) > MOST_SHOWN:
+                return None
             return list(dict.fromkeys(item for (items,) in rows for item in json.loads(items)))
 
         return self._ask(look)
