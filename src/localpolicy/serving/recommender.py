@@ -111,7 +111,8 @@ class Recommender:
         feed = self._feed(histories, events)
         if beta is not None:
             self.check_beta(beta)
-            feed["beta"] = np.array([beta], np.float32)
+            with np.errstate(over="ignore"):  # above 3e38 it is ∞
+                feed["beta"] = np.array([beta]).astype(np.float32)
         try:
             if self._simple is not None:
                 return self._simple.logits(feed["items"], feed["events"], feed["lengths"])
