@@ -242,6 +242,8 @@ def test_noise_costs_the_exponential_form_no_more_than_the_bound_and_can_cost_so
     ([-2.0, 1.0], {"returns": True, "gamma": 0.75}, "affine", -8.0),
     ([0.2, 1.0], {"form": "affine", "smallest": 0.0}, "affine", 0.0),
     ([0.2, 0.5, 1.0], {"form": "exponential"}, "exponential", 0.2),
+    ([0.2, 1.0], {"form": "power"}, "power", 0.0),
+    ([-2.0, 1.0], {"form": "power"}, "power", -2.0),
 ], ids=str)  # fmt: skip
 def test_form_and_smallest_reward_follow_the_log(rewards, given, form, smallest):
     found = LPIObserved(**given).scaled(rewards=lambda: rewards)
