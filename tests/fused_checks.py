@@ -227,7 +227,7 @@ def check_top_without(n, v, d, k, device="cpu"):
     best = dense.top(exact(rows), 3 * k)[1].tolist()
     forbidden = [items[: 2 * (number % k)][::2] for number, items in enumerate(best)]
     allowed = MaskedLogits.of_lists(rows, forbidden)
-    assert fused.lists(rows, k + allowed.most), "the kernels would not run"
+    assert fused.lists(rows, k + allowed.most_forbidden), "the kernels would not run"
     item = fused.top(allowed, k)[1].tolist()
     assert item == [[one for one in items if one not in gone][:k] for items, gone in zip(best, forbidden, strict=True)]
 
