@@ -65,6 +65,18 @@ def test_a_wider_interval_around_the_same_gain_never_says_more():
             assert "yes" not in said and said[0] == "no", (gain, said)
 
 
+def test_a_wider_interval_refuses_no_loss_that_is_accepted():
+    """Before: +0.001 passed `min_gain` = -0.01 with an interval of ± 0.009, and was refused with one of ± 0.02."""
+    words, rules = dict.fromkeys(("yes", "no", "lower", "cannot tell"), ""), GateRules(min_gain=-0.01)
+    for gain, narrow in ((0.001, "yes"), (-0.005, "yes"), (-0.02, "no")):
+        said = []
+        for reach in (0.001, 0.009, 0.02, 0.1):
+            test = Paired(gain, reach / 2, gain - reach, gain + reach, 0.5, 0.5, 100, 0.5)
+            said.append(gain_claim("gain", test, 5.0, "", words, rules).outcome)
+        assert said[0] == narrow and said[-1] == "cannot tell", (gain, said)
+        assert ("no" in said) == (narrow == "no"), (gain, said)
+
+
 def test_two_numbers_that_decide_are_never_printed_equal():
     assert apart(0.00264, 0.00258) == ["0.00264", "0.00258"]
     assert apart(0.5, 0.5) == ["0.5000", "0.5000"], "equal ones are"

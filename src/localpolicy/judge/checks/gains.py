@@ -47,13 +47,14 @@ def gain_claim(
     lies above `min_gain` and the gain itself is worth having; else it cannot tell. So a wider interval around the same
     gain never says more. A `min_gain` below 0 accepts losses, and so any gain.
     """
-    smallest = max(rules.min_gain, rules.smallest(old))
+    worth = max(rules.min_gain, rules.smallest(old))
+    smallest = rules.min_gain if rules.min_gain < 0 else worth
     too_little = test.high < max(smallest, rules.min_gain + 1e-12)
     outcome: Outcome = "cannot tell"
     needed, told, plain = None, "", words["cannot tell"]
     if few is not None:
         needed, told = few
-    elif test.low > rules.min_gain and (test.difference >= smallest or rules.min_gain < 0):
+    elif test.low > rules.min_gain and test.difference >= smallest:
         outcome, plain = "yes", words["yes"]
     elif too_little:
         high, asked = apart(test.high, smallest)
@@ -61,7 +62,7 @@ def gain_claim(
         plain = words["lower" if test.high < 0 else "no"]
         plain += " by as much as is worth having" if test.low > rules.min_gain else ""
     else:
-        needed, told = would_tell(test, max(test.difference, smallest) - rules.min_gain - unknown, rules, unit=unit)
+        needed, told = would_tell(test, max(test.difference, worth) - rules.min_gain - unknown, rules, unit=unit)
     least = smallest if outcome == "no" else None
     return check(name, outcome, reason + told, *test.numbers, needed, plain=plain, unit=unit, least=least)
 
