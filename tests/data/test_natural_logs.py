@@ -169,6 +169,34 @@ def pizzas(rng, n):
     }  # fmt: skip
 
 
+def atomic(rng, n):
+    """Ratings in a file whose names of columns state their types, as RecBole writes them."""
+    return {f"{name}:{'token' if name.endswith('id') else 'float'}": values for name, values in {
+        "user_id": rng.integers(60, size=n), "item_id": rng.integers(40, size=n),
+        "rating": rng.integers(1, 6, size=n), "timestamp": 881_250_000 + 60 * np.arange(n),
+    }.items()}  # fmt: skip
+
+
+def ketchup(rng, n):
+    """A panel's choices in a wide table: what was bought, with columns of each alternative."""
+    brands = ["heinz41", "heinz32", "heinz28", "hunts32"]
+    shown = {f"{what}.{brand}": rng.integers(2, size=n) for what in ("disp", "feat") for brand in brands}
+    prices = {f"price.{brand}": rng.uniform(2, 6, size=n).round(1) for brand in brands}
+    return {"rownames": np.arange(n), "id": np.arange(n) // 10, **shown, **prices, "choice": rng.choice(brands, size=n)}
+
+
+def cars(rng, n):
+    """Choices among cars, a session each, of which some miss one: no column is named like an item or a case."""
+    sizes = [4, 4, 4, 3] * (n // 15)
+    case = np.repeat(np.arange(len(sizes)), sizes)
+    return {
+        "record_id": case, "session_id": case, "consumer_id": case,
+        "car": [car for size in sizes for car in ("American", "Japanese", "European", "Korean")[:size]],
+        "purchase": [int(place == taken) for size in sizes for taken in [rng.integers(size)] for place in range(size)],
+        "gender": rng.integers(2, size=len(sizes))[case], "price": rng.integers(10, 90, size=n),
+    }  # fmt: skip
+
+
 def choices(rng, cases, shown):
     """Which of the alternatives of each case was chosen, as 0 and 1."""
     return (np.tile(np.arange(shown), cases) == np.repeat(rng.integers(shown, size=cases), shown)).astype(int)
@@ -233,6 +261,9 @@ LOGS = {
     "clicks.jsonl.gz": (clicks, "visitor sku ts event=action", "actions"),
     "travel.csv": (travel, "case alternative - event=chosen", "shown"),
     "news.parquet": (news, "user_id article_id ts event=clicked", "shown"),
+    "atomic.csv": (atomic, "user_id:token item_id:token timestamp:float event=rating:float", "ratings"),
+    "ketchup.csv": (ketchup, "id choice - event=-", "actions"),
+    "cars.csv": (cars, "session_id car - event=purchase", "shown"),
     "coat.csv": (coat, "user_id item_id - event=rating", "ratings"),
 }
 
@@ -319,6 +350,13 @@ def test_a_log_is_read_as_a_person_would(tmp_path, name):
         )
     if name == "invoices.xlsx":
         assert data.manifest["dates"]["last"].startswith("2001-03-05"), "the day first"
+    if name == "ketchup.csv":
+        assert any("names one of the alternatives" in note for note in found.unsure)
+        assert all("one alternative" in why[f"{what}.hunts32"] for what in ("disp", "feat", "price"))
+        assert not any("price." in note or "disp." in note for note in found.unsure), "they are no reward and no event"
+    if name == "cars.csv":
+        assert any("one list" in note for note in notes) and found.columns["request"] == "session_id"
+        assert found.full_lists and data.manifest["counts"]["events"] == {"none": 440, "purchase": 160}
     if name == "travel.csv":
         assert any("one list" in note for note in notes) and found.columns["request"] == "case"
         assert data.kind == "impressions" and data.manifest["counts"]["events"]["none"] == 450
@@ -336,6 +374,25 @@ def test_a_log_is_read_as_a_person_would(tmp_path, name):
         assert any("date and time are read together" in note for note in notes)
     if name == "coat.csv":
         assert roles["split"] == "split" and len(data["test"]) == 18, "every fifth of 90 people"
+
+
+def test_sessions_that_end_in_one_purchase_are_no_choices_among_alternatives(tmp_path):
+    rng = np.random.default_rng(0)
+    kinds = [f"k{kind}" for _ in range(150) for kind in rng.permutation(40)[:4]]
+    visits = {"session_id": np.repeat(np.arange(150), 4), "kind": kinds, "purchase": np.tile([0, 0, 0, 1], 150)}
+    log = write(tmp_path, "visits.csv", visits)
+    assert plainly_written(log, tmp_path / "out") == (log, ())
+
+
+def test_a_log_of_steps_without_items_says_how_the_steps_become_items(tmp_path):
+    steps = {
+        "user_id": np.repeat(np.arange(100), 6), "event": ["main", "catalog", "cart"] * 200,
+        "timestamp": [str(START + timedelta(minutes=i)) for i in range(600)],
+    }  # fmt: skip
+    log = write(tmp_path, "steps.csv", steps)
+    with pytest.raises(DataError, match=r"not with which item.*event"):
+        guess(log)
+    assert guess(log, columns={"item_id": "event"}).columns["item_id"] == "event"
 
 
 def test_prices_of_alternatives_are_no_reward_of_the_row(tmp_path):

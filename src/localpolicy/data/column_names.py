@@ -89,6 +89,7 @@ NAMES: dict[str, tuple[str, ...]] = {
 TAILS = ("", "clean", "hash", "hashed", "key", "code", "name", "title", "description", "number", "no", "nr", "uuid")
 LEAST_LETTERS = 4  # of a name that is looked for at the end of a longer one
 RATINGS = ("rating", "ratings", "stars", "overall", "grade")  # names of a column of numbers people gave
+TYPED = re.compile(r"(?<=.):(token|float|int|integer|long|double|string|str|datetime|boolean|bool)(_seq)?$")
 FEW_STARS = 21  # different numbers that people may give: 0 to 10 in halves
 # Parts of names that make a varying number a likely reward. What is stated as such comes first,
 # then ratings, money, time, yes or no, and counts last: of sales value and quantity the value is what counts.
@@ -118,8 +119,8 @@ def rewarding(name: str) -> int | None:
 
 
 def plain(name: str) -> str:
-    """Return the name in small letters and digits alone, without accents."""
-    letters = unicodedata.normalize("NFKD", name.lower())
+    """Return the name in small letters and digits alone, without accents, and without a type: user_id:token."""
+    letters = unicodedata.normalize("NFKD", TYPED.sub("", name.lower()))
     return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from localpolicy.data.column_names import by_its_end, columns_meant, plain
+from localpolicy.data.guess.choices import case_and_item, chosen_among_columns
 from localpolicy.data.guess.event_words import guess_rewards, number
 from localpolicy.data.guess.impressions import settle_lists, settle_propensity, settle_showings
 from localpolicy.data.guess.log_columns import LogColumns, column_names, list_columns, opened, title_column
@@ -68,7 +69,10 @@ class Guess:
 class UnknownColumns(DataError):
     """The log has no column that looks like a required one: the user must name it."""
 
-    def __init__(self, path: Path, missing: Sequence[str], names: Sequence[str], lists: Sequence[str] = ()) -> None:
+    def __init__(
+        self, path: Path, missing: Sequence[str], names: Sequence[str], lists: Sequence[str] = (),
+        *, event: str | None = None,
+    ) -> None:  # fmt: skip
         self.missing, self.names = list(missing), list(names)
         listed = ", ".join(names[:MOST_SHOWN]) + (
             f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
@@ -79,6 +83,11 @@ class UnknownColumns(DataError):
             if headless
             else f"Say which it is: --columns {','.join(f'{name}=NAME' for name in missing)}"
         )
+        if event is not None and missing == ["item_id"]:
+            remedy += (
+                f". Rows seem to state what was done ({event}), and not with which item: if these steps or pages are "
+                f"what is shown, they are the items: --columns item_id={event}"
+            )
         if lists and "item_id" in missing:
             remedy = f"Is it in {' or '.join(lists)}, which holds lists? Write one row for each item then"
         super().__init__(f"{path}: no column looks like {' or '.join(missing)} (its columns: {listed}). {remedy}")
@@ -111,11 +120,16 @@ def guess(
         return Guess("openbandit", {}, rewards, uses=tuple(Use(name, "openbandit", "as published") for name in names))
     taken = {part for theirs in given.values() for part in theirs.split("+")}  # a+b: the two together
     meant = {**columns_meant([name for name in names if name not in taken]), **given}
-    without_names = _by_ends(meant, names)
+    alternatives: frozenset[str] = frozenset()
+    without_names = []
+    if "item_id" not in meant and by_its_end(names, "item_id") is None:
+        notes, alternatives = _by_choices(path, meant, skip_malformed=skip_bad_rows)
+        without_names += notes
+    without_names += _by_ends(meant, [name for name in names if name not in alternatives])
     titled = meant.get("item_id") == title_column(names) and {"sequence_id", "item_id"}.isdisjoint(given)
     missing = [name for name in NEEDED if name not in meant]
     if missing:
-        raise UnknownColumns(path, missing, names, list_columns(path))
+        raise UnknownColumns(path, missing, names, list_columns(path), event=meant.get("event"))
     parts = [part for theirs in meant.values() for part in theirs.split("+")]
     unknown = next((part for part in parts if part not in (*names, ROW)), None)
     if unknown is not None:
@@ -123,6 +137,8 @@ def guess(
     with opened(path, skip_malformed=skip_bad_rows) as (engine, table):
         state = GuessState(path, LogColumns(engine, table), meant, given, rewards, rename, why)
         state.unsure += without_names
+        state.alternatives = alternatives
+        state.why |= {name: "ignored: it is of one alternative, and not of the row" for name in alternatives}
         state.skip_bad_rows, state.dates = skip_bad_rows, dates
         if not state.log.count():
             raise DataError(f"{path} holds no rows, only the names of columns.")
@@ -161,6 +177,26 @@ def _guessed(state: GuessState) -> Guess:
         state.sequences(), state.log.distinct(state.meant["item_id"]), state.kind, split=state.split,
         meaning=meaning(state), decisions=state.decisions(), full_lists=state.full_lists(),
     )  # fmt: skip
+
+
+def _by_choices(path: Path, meant: dict[str, str], *, skip_malformed: bool) -> tuple[list[str], frozenset[str]]:
+    """Find an item without a known name as what was chosen; return notes, and columns of one alternative each."""
+    with opened(path, skip_malformed=skip_malformed) as (engine, table):
+        log = LogColumns(engine, table)
+        wide, long = chosen_among_columns(log), case_and_item(log)
+    if wide is not None and wide[0] not in meant.values():
+        meant["item_id"], alternatives = wide
+        note = "it names one of the alternatives that have columns of their own, and only what was chosen is read"
+        return [
+            f"{meant['item_id']} is taken for the item: {note}; to change that: --columns item_id=NAME"
+        ], alternatives
+    if long is not None and long[1] not in meant.values():
+        case, meant["item_id"] = long
+        note = f"each {case} shows it once at most, and one was chosen"
+        return [
+            f"{meant['item_id']} is taken for the item: {note}; to change that: --columns item_id=NAME"
+        ], frozenset()
+    return [], frozenset()
 
 
 def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:

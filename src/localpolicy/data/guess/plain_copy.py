@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from localpolicy.data.column_names import ALTERNATIVES, CASES, NAMES, columns_meant, plain
 from localpolicy.data.engines.duckdb import DuckDB
+from localpolicy.data.guess.choices import case_and_item
 from localpolicy.data.guess.log_columns import ANSWERS, LogColumns, opened
 from localpolicy.data.log_schema import alias
 from localpolicy.data.other_files import as_parquet, is_other
@@ -95,12 +96,16 @@ def _day_and_clock(engine: DuckDB, table: SourceTable) -> tuple[str, str] | None
 def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
     """The column of cases, in a log of choices: each case has several alternatives, and one of them was chosen.
 
-    A case has a name of its own; with a column of alternatives it may be the person, or the column `id`.
+    A case has a name of its own; with a column of alternatives it may be the person, or the column `id`. Without
+    such names the values may tell.
     """
-    meant = columns_meant(table.names, ("request", "sequence_id", "item_id", "place"))
-    if "item_id" not in meant or "place" in meant:
+    meant, log = columns_meant(table.names, ("request", "sequence_id", "item_id", "place")), LogColumns(engine, table)
+    if "place" in meant:
         return None
-    request, log = meant.get("request"), LogColumns(engine, table)
+    found = case_and_item(log, items=[meant["item_id"]] if "item_id" in meant else ())
+    if "item_id" not in meant:
+        return None if found is None else found[0]
+    request = meant.get("request")
     cases = [request] if request is not None and plain(request) in CASES else []
     if not cases and plain(meant["item_id"]) in ALTERNATIVES:
         who = meant.get("sequence_id")
@@ -114,7 +119,7 @@ def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
             one, rows = engine.rows(f"SELECT AVG(CASE WHEN chosen = 1 THEN 1.0 ELSE 0.0 END), AVG(n) FROM ({each})")[0]
             if one is not None and one > 0.95 and rows > 1:
                 return case
-    return None
+    return None if found is None else found[0]
 
 
 def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> float:

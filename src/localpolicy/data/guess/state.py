@@ -45,6 +45,7 @@ class GuessState:
         self.kind: str | None = None
         self.skip_bad_rows = False
         self.split: str | None = None
+        self.alternatives: frozenset[str] = frozenset()  # columns of one alternative each
         self.dates: Notation | None = None
         self.unsure: list[str] = []
 
@@ -64,12 +65,16 @@ class GuessState:
         if "propensity" in self.meant or not {"request", "place"} <= self.meant.keys():
             return False
         lists, item = self.log.distinct(self.meant["request"]), self.meant["item_id"]
-        return self.log.distinct(f"{self.meant['request']}+{item}") > MOST_OF_ALL * lists * self.log.distinct(item)
+        items = self.log.distinct(item)
+        least = min(MOST_OF_ALL * items, items - 0.5)  # or lists that leave out less than half an item on average
+        return self.log.distinct(f"{self.meant['request']}+{item}") > least * lists
 
     def left(self) -> list[str]:
         """Return the names of the columns that have no role yet."""
         used = {part for theirs in self.meant.values() for part in theirs.split("+")}
-        return [name for name in self.log.names if name not in used and name != self.split]
+        return [
+            name for name in self.log.names if name not in used and name != self.split and name not in self.alternatives
+        ]
 
     def uses(self) -> Iterator[Use]:
         """Yield the use of every column."""
