@@ -202,6 +202,10 @@ def test_a_long_run_says_so_first(monkeypatch):
     assert "an epoch takes about 0:13:20 here: 5 to 200 epochs, until 4 bring nothing better" in said[4]
     assert "1:06:40 to 44:26:40" in said[4]
     clock = iter([0.0, *(2.0 * step for step in range(1, 9))])
+    fixed = module.Display(Progress(), sequences=1600, batch_size=4, epochs=3, patience=12)
+    (text,) = filter(None, (fixed.forecast(Progress(step=step)) for step in range(1, 9)))
+    assert "here: 3 epochs, so 0:40:00 (h:mm:ss)" in text, "no range from 3 to 3 epochs"
+    clock = iter([0.0, *(2.0 * step for step in range(1, 9))])
     short = module.Display(Progress(), sequences=100, batch_size=4, epochs=200, patience=4)
     assert [short.forecast(Progress(step=step)) for step in range(1, 9)] == [None] * 8
 

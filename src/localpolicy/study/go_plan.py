@@ -74,7 +74,7 @@ class Plan:
         """Text with the number of runs and the time they take."""
         took = f"{self.seconds:.0f} s" if self.seconds < 90 else f"{self.seconds / 60:.0f} min"
         most = f"about {took} at most ({self.epoch_seconds:.1f} s an epoch)"
-        return f"{self.runs} runs of at most {counted(self.config.train.epochs, 'epoch')}: {most}"
+        return f"{counted(self.runs, 'run')} of at most {counted(self.config.train.epochs, 'epoch')}: {most}"
 
 
 PLAN = TypeAdapter(Plan)  # reads and writes it, in go.yaml

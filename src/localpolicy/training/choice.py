@@ -121,7 +121,10 @@ def choose(
     spread = calibration.spread if calibration.spread > 0 else 1.0
     usual = objective.beta or USUAL * spread
     if slope == 0:
-        return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, calibration.low))
+        sure = (
+            f"at least {calibration.low:.3g} with 95 % confidence" if calibration.low > -math.inf else "not known well"
+        )
+        return Choice(usual, slope, calibration, "calibration", said=SILENT.format(calibration.slope, sure))
     returns = ReturnModel.fit(Visits.of_split(data, "train"), gamma=gamma, n_items=data.n_items) if gamma > 0 else None
     curve = _Curve(policy, windows, slope, config, ranks, returns or reward_model(data, config))
     ceiling = objective.max_js if objective.beta else objective.ceiling(again=again)
@@ -169,7 +172,7 @@ def judged_rows(data: Prepared, config: Config) -> int:
 
 SILENT = (
     "the log does not tell good items from bad: on held-out actions the slope of the return on the critic's advantage "
-    "is {:.3g} (at least {:.3g} with 95 % confidence). The policy stays at μ̂; "
+    "is {:.3g} ({}). The policy stays at μ̂; "
     "objective.calibrate_critic=false tilts it anyway."
 )
 

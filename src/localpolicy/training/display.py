@@ -39,9 +39,15 @@ class Display:
         if least * epoch < LONG:
             return None
         ends = "" if self.patience is None else f", until {self.patience} bring nothing better"
+        least = max(least, 1)
+        if least == self.epochs:
+            lasts = f"{least} epoch{'' if least == 1 else 's'}, so {_clock(least * epoch)}"
+        else:
+            lasts = (
+                f"{least} to {self.epochs} epochs{ends}, so {_clock(least * epoch)} to {_clock(self.epochs * epoch)}"
+            )
         return (
-            f"an epoch takes about {_clock(epoch)} here: {max(least, 1)} to {self.epochs} epochs{ends}, so "
-            f"{_clock(max(least, 1) * epoch)} to {_clock(self.epochs * epoch)} (h:mm:ss). --minutes M stops it after "
+            f"an epoch takes about {_clock(epoch)} here: {lasts} (h:mm:ss). --minutes M stops it after "
             "M minutes with the best weights so far"
         )
 
