@@ -15,9 +15,8 @@ from localpolicy.judge.checks.hidden_cause import hidden_cause_check
 from localpolicy.judge.checks.propensities import LEAST_EXCESS, WRONG, propensity_check, weights_of
 from localpolicy.judge.claims import check
 from localpolicy.judge.kinds import KINDS
-from localpolicy.judge.next_step import next_step
 from localpolicy.judge.rules import GateRules
-from localpolicy.judge.verdict import Gate
+from localpolicy.judge.verdict import Gate, next_step
 from localpolicy.measure.answers import Answers, Choices
 from localpolicy.measure.sensitivity import Sensitivity
 

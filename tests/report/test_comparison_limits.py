@@ -16,8 +16,8 @@ from localpolicy.data.store_writer import writing
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.gate import gate
-from localpolicy.judge.next_step import SHOWN, WORTH
 from localpolicy.judge.rules import GateRules
+from localpolicy.judge.verdict import SHOWN, WORTH
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question

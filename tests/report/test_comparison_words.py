@@ -18,7 +18,7 @@ from localpolicy.judge.checks.value import Valued
 from localpolicy.judge.claims import unjudged
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.findings import findings
-from localpolicy.judge.next_step import WORTH
+from localpolicy.judge.verdict import WORTH
 from localpolicy.measure.estimate import Estimate, Measurement
 from localpolicy.measure.metrics import Question
 from localpolicy.measure.significance import Lead, Paired

@@ -24,9 +24,8 @@ from localpolicy.data.guess.guess import Guess, guess
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError, LocalPolicyError, RunError
 from localpolicy.judge.claims import Claim, check
-from localpolicy.judge.next_step import WORTH, next_step
 from localpolicy.judge.rules import GateRules
-from localpolicy.judge.verdict import Gate
+from localpolicy.judge.verdict import WORTH, Gate, next_step
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.report.go import trust_in_critic, write_go
 from localpolicy.runs.run import Run

@@ -9,7 +9,7 @@ from localpolicy.judge.checks.gains import gain_words
 from localpolicy.judge.comparison import Comparison
 from localpolicy.judge.findings import around
 from localpolicy.judge.gate import opponents
-from localpolicy.judge.next_step import would_decide
+from localpolicy.judge.verdict import would_decide
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor

@@ -13,8 +13,7 @@ from typing import Any
 from localpolicy.data.guess.guess import Guess
 from localpolicy.data.guess.state import Use
 from localpolicy.errors import to_caller
-from localpolicy.judge.next_step import would_decide
-from localpolicy.judge.verdict import Gate
+from localpolicy.judge.verdict import Gate, would_decide
 from localpolicy.measure.answers import TOGETHER
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.number_text import percent
