@@ -86,12 +86,12 @@ def _unit(encoded: Encoded) -> sparse.csr_matrix:
 def _pairs(data: Prepared) -> tuple[np.ndarray, np.ndarray]:
     """Pairs of items taken one after another, in an impression log of answered ones. At most MOST_PAIRS of them."""
     split = data["train"]
-    item, sequence = np.asarray(split.arrays["item"]), np.repeat(np.arange(len(split)), np.diff(split.offsets))
+    item, sequence = np.asarray(split.arrays["item"]), split.sequence
     counts = np.ones(len(item), bool)
     if data.kind == "impressions":
         counts = np.asarray(split.arrays["reward"]) > 0
     elif CONTEXT in data.events:
-        counts = np.asarray(split.arrays["event"]) != data.events.index(CONTEXT)
+        counts = data.chosen("train")
     item, sequence = item[counts], sequence[counts]
     at = np.flatnonzero((sequence[1:] == sequence[:-1]) & (item[1:] != item[:-1]))
     if len(at) > MOST_PAIRS:

@@ -43,6 +43,11 @@ class Split:
         return np.append(starts, self.offsets[-1]), np.searchsorted(self.offsets, starts, side="right") - 1
 
     @property
+    def sequence(self) -> np.ndarray:
+        """The sequence of each row, counted from 0."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    @property
     def events(self) -> int:
         """Number of events in the split."""
         return int(self.offsets[-1])
@@ -58,9 +63,7 @@ class Split:
 
     def to_arrow(self) -> pa.Table:
         """One row per event, with the index of its sequence."""
-        lengths = np.diff(self.offsets)
-        sequence = np.repeat(np.arange(len(self), dtype=np.int64), lengths)
-        return pa.table({"sequence": sequence, **{name: np.asarray(array) for name, array in self.arrays.items()}})
+        return pa.table({"sequence": self.sequence, **{name: np.asarray(array) for name, array in self.arrays.items()}})
 
 
 def events_table(

@@ -235,6 +235,11 @@ class Prepared:
         """Splits that together hold every event once."""
         return whole_splits(self.manifest["settings"])
 
+    def chosen(self, split: str) -> np.ndarray:
+        """Which rows of a split a policy chose: all but those of context."""
+        context = self.events.index(CONTEXT) if CONTEXT in self.events else -1
+        return np.asarray(self[split].arrays["event"] != context)
+
     def held_out_events(self, split: str) -> dict[str, int]:
         """Number of events of each name at which a held-out split is judged."""
         if not self.holds_out_last:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from localpolicy.data.reward_kind import reward_kind
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import Prepared
 
 PER = 1_000  # decisions, lists or visits
 DAY = 86_400_000  # milliseconds
@@ -57,7 +57,7 @@ def per_day(data: Prepared, *, counted: str = "decisions") -> float | None:
     total, first, last = 0, np.iinfo(np.int64).max, np.iinfo(np.int64).min
     for split in data.whole_splits:
         arrays = data[split].arrays
-        chosen = np.asarray(arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+        chosen = data.chosen(split)
         if not chosen.any():
             continue
         time = np.asarray(arrays["time"])[chosen]

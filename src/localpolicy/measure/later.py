@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of, t_quantile, t_reach
-from localpolicy.measure.returns import ReturnGain, ReturnModel, Visits, read_visits, return_gain
+from localpolicy.measure.returns import ReturnGain, ReturnModel, Visits, decision_rows, read_visits, return_gain
 
 if TYPE_CHECKING:
     from localpolicy.measure.summary import Scores
@@ -78,14 +78,10 @@ def later_in(data: Prepared, splits: tuple[str, ...] = ("train", "validation")) 
 def _visits(data: Prepared, split: str) -> tuple[Visits, np.ndarray]:
     """Decisions of a split, and their logged propensities (NaN if there are none)."""
     visits, arrays = Visits.of_split(data, split), data[split].arrays
-    chosen = np.asarray(arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
     if "propensity" not in arrays:
         return visits, np.full(len(visits.item), np.nan)
-    propensity = np.asarray(arrays["propensity"])[chosen].astype(np.float64)
-    if "above" in arrays:
-        sequence = np.repeat(np.arange(len(data[split])), np.diff(data[split].offsets))[chosen]
-        propensity = propensity[(arrays["above"][chosen] == 0) | (np.diff(sequence, prepend=-1) != 0)]
-    return visits, propensity
+    rows, starts = decision_rows(data, split)
+    return visits, np.asarray(arrays["propensity"])[rows[starts]].astype(np.float64)
 
 
 # ---------------------------------------------------------------------- what a policy changes

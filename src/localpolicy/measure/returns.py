@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from localpolicy.catalogue.sparse import SparseLogits
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import Prepared
 from localpolicy.logits import Logits
 from localpolicy.measure.credible import credible_means
 from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, overlap, ratios
@@ -60,14 +60,10 @@ class Visits(NamedTuple):
     @classmethod
     def of_split(cls, data: Prepared, split: str) -> Visits:
         """Build from the decisions of a split; a list counts as its first item with the sum of its rewards."""
-        source = data[split]
-        chosen = np.asarray(source.arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
-        sequence = np.repeat(np.arange(len(source)), np.diff(source.offsets))[chosen]
-        item, reward = (np.asarray(source.arrays[name])[chosen] for name in ("item", "reward"))
-        if "above" not in source.arrays:
-            return cls.of(sequence, item, reward)
-        starts = np.flatnonzero((source.arrays["above"][chosen] == 0) | (np.diff(sequence, prepend=-1) != 0))
-        return cls.of(sequence[starts], item[starts], np.add.reduceat(reward, starts) if len(starts) else reward)
+        source, (rows, starts) = data[split], decision_rows(data, split)
+        first, reward = rows[starts], np.asarray(source.arrays["reward"])[rows]
+        earned = np.add.reduceat(reward, starts) if len(starts) else reward
+        return cls.of(source.sequence[first], np.asarray(source.arrays["item"])[first], earned)
 
     def at(self, chosen: np.ndarray) -> Visits:
         """Decisions of the chosen visits."""
@@ -112,6 +108,15 @@ class Visits(NamedTuple):
 
     def _by_step(self) -> list[np.ndarray]:
         return np.split(np.argsort(self.step, kind="stable"), np.cumsum(np.bincount(self.step))[:-1])
+
+
+def decision_rows(data: Prepared, split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of a split that a policy chose, and which of these begin a decision; a list counts as one."""
+    source, rows = data[split], np.flatnonzero(data.chosen(split))
+    if "above" not in source.arrays:
+        return rows, np.arange(len(rows))
+    begins = np.diff(source.sequence[rows], prepend=-1) != 0
+    return rows, np.flatnonzero((source.arrays["above"][rows] == 0) | begins)
 
 
 def read_visits(scores: Scores, *, propensities: str | None = None) -> tuple[Visits, np.ndarray] | None:

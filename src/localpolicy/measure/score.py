@@ -22,7 +22,7 @@ from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.catalogue.statistics import Scratch, catalogue_statistics
 from localpolicy.data.batches import Windows
 from localpolicy.data.first_meetings import met_before
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.logits import Logits
 from localpolicy.measure.summary import Scores
@@ -222,8 +222,7 @@ class ItemMeans:
     @classmethod
     def fit(cls, data: Prepared) -> ItemMeans:
         """Mean rewards in the training split."""
-        train = data["train"].arrays
-        chosen = train["event"] != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+        train, chosen = data["train"].arrays, data.chosen("train")
         item, reward = train["item"][chosen], train["reward"][chosen].astype(np.float64)
         counts = np.bincount(item, minlength=data.n_items)
         total = np.bincount(item, weights=reward, minlength=data.n_items)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from localpolicy.data.store import CONTEXT, Prepared, Split
+from localpolicy.data.store import Prepared
 from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of, t_reach
 
 STRONGEST = 100.0  # a Γ that is not looked beyond
@@ -112,7 +112,7 @@ def sensitivity(
 
 def seen_causes(data: Prepared, split: str) -> dict[str, float]:
     """Factor by which leaving out the last item, or the hour, changes probabilities, by observed cause."""
-    rows = {name: _choices(data[name], data) for name in ("train", split)}
+    rows = {name: _choices(data, name) for name in ("train", split)}
     causes = {"the last item": ("last", data.n_items + 1)}
     if "time" in data["train"].arrays:
         causes["the hour"] = ("hour", HOURS)
@@ -150,13 +150,14 @@ def seen_factor(
     return float(np.quantile(np.maximum(ratio, 1 / ratio), WITHIN))
 
 
-def _choices(split: Split, data: Prepared) -> dict[str, np.ndarray]:
+def _choices(data: Prepared, name: str) -> dict[str, np.ndarray]:
     """Item, previous item in the history (V: none) and hour of each row that a policy chose."""
+    split = data[name]
     starts, item = split.histories[0][:-1], np.asarray(split.arrays["item"]).astype(np.int64)
     last = np.concatenate([[data.n_items], item[:-1]])[: len(item)]
     last[starts[starts < len(item)]] = data.n_items
-    chosen = np.asarray(split.arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
     columns = {"item": item, "last": last}
     if "time" in split.arrays:
         columns["hour"] = np.asarray(split.arrays["time"]) // HOUR % HOURS
-    return {name: column[chosen] for name, column in columns.items()}
+    chosen = data.chosen(name)
+    return {column: values[chosen] for column, values in columns.items()}

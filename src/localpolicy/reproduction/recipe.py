@@ -256,8 +256,7 @@ def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation
         )
     for split, event in itertools.product(splits, EVENTS):
         part = data.data[split]
-        whose = np.repeat(np.arange(len(part)), np.diff(part.offsets))
-        holding = np.unique(whose[np.asarray(part.arrays["event"]) == data.data.events.index(event)])
+        holding = np.unique(part.sequence[np.asarray(part.arrays["event"]) == data.data.events.index(event)])
         if len(holding) < 2:
             raise DataError(
                 f"the {split} split of {data.data.path} has {len(holding)} sequences with a {event}; at least 2 are "

@@ -34,7 +34,7 @@ from torch import Tensor
 from localpolicy.catalogue import backend, sharded
 from localpolicy.catalogue.open_items import OpenItems
 from localpolicy.data.batches import Windows
-from localpolicy.data.store import CONTEXT, Prepared
+from localpolicy.data.store import Prepared
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, effective_sample
 from localpolicy.measure.intervals import lower_bound
 from localpolicy.measure.returns import Opinion, ReturnModel, Visits, of_deviations
@@ -166,7 +166,7 @@ def judged_rows(data: Prepared, config: Config) -> int:
     arrays, (offsets, _) = data["test"].arrays, data["test"].histories
     above = np.asarray(arrays["above"]).astype(np.int64) if "above" in arrays else np.zeros(offsets[-1], np.int64)
     before = np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets)) - above
-    chosen = np.asarray(arrays["event"]) != (data.events.index(CONTEXT) if CONTEXT in data.events else -1)
+    chosen = data.chosen("test")
     return int((chosen & (above == 0) & (before >= config.train.min_history)).sum())
 
 

@@ -144,8 +144,7 @@ def frequencies_lead(data: Prepared) -> Estimate:
         here &= False
     counts = np.bincount(np.asarray(data["train"].arrays["item"]), minlength=data.n_items) + 1.0
     lead = np.log(counts / counts.sum())[arrays["item"]] - np.log(np.where(here, arrays["propensity"], 1.0))
-    sequence = np.repeat(np.arange(len(split)), np.diff(split.offsets))
-    return mean_estimate(lead[here], sequence[here])
+    return mean_estimate(lead[here], split.sequence[here])
 
 
 @torch.no_grad()
