@@ -116,13 +116,10 @@ def test_a_missing_weight_stands_for_one_request():
     assert weights.tolist() == [4, 1]
 
 
-def test_rewards_come_from_events():
+def test_a_reward_is_that_of_all_its_answers():
     log = read_requests(pl.DataFrame(REQUESTS), pl.DataFrame(OUTCOMES))
     assert set(log.answers.events) == {"click", "buy"}
-    assert log.reward({"buy": 5.0})[0] == 5
-    assert log.reward({"buy": 5.0, "click": 1.0})[0] == 6
-    with pytest.raises(DataError, match="no answer is called 'bought' .known: buy, click"):
-        log.reward({"bought": 1.0})
+    assert log.reward()[0] == sum(each["reward"] for each in OUTCOMES if each["item"] == log.items[log.item[0]])
 
 
 def test_taken_keeps_the_requests_that_it_names():

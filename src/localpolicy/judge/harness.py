@@ -96,15 +96,13 @@ class Harness:
         return kept.scores
 
     def measured(
-        self, candidate: Candidate, references: Sequence[Candidate] = (), *, config: EvaluateConfig | None = None,
-        imputation: Imputation | None = None,
-    ) -> Evaluation:  # fmt: skip
-        """Evaluate a candidate, with its divergence from the references; `config` may name other metrics."""
+        self, candidate: Candidate, references: Sequence[Candidate] = (), *, imputation: Imputation | None = None
+    ) -> Evaluation:
+        """Evaluate a candidate, with its divergence from the references."""
         scores = self.scores(candidate, references)
         return measured(
-            candidate, self.data, scores, references, config=config or self.config, imputation=imputation,
-            rules=self.rules,
-        )  # fmt: skip
+            candidate, self.data, scores, references, config=self.config, imputation=imputation, rules=self.rules
+        )
 
     def likeliest(self, candidate: Candidate) -> Candidate:
         """The candidate's run with its weights of the best held-out likelihood."""
@@ -135,7 +133,7 @@ class Harness:
 
     def like_with_like(
         self, new: Candidate, old: Candidate, kept: tuple[Evaluation, Evaluation], *,
-        config: EvaluateConfig | None = None, imputation: Imputation | None = None,
+        imputation: Imputation | None = None,
     ) -> Pair:  # fmt: skip
         """Pair two evaluations as kept if one metric selected both, else with best-likelihood weights of both.
 
@@ -159,7 +157,7 @@ class Harness:
             lacking = f"{without} has no weights kept by likelihood to compare instead"
             return Pair(*kept, refusal=f"{why}. {lacking}: {remedy}")
         note = f"{why}. So the weights of the best held-out likelihood are compared. To compare as kept, {remedy}"
-        likeliest = [self.measured(self.likeliest(each), config=config, imputation=imputation) for each in (new, old)]
+        likeliest = [self.measured(self.likeliest(each), imputation=imputation) for each in (new, old)]
         return Pair(likeliest[0], likeliest[1], note)
 
     def asking(self, metrics: Sequence[str]) -> Harness:

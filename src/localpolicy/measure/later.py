@@ -66,9 +66,9 @@ def later_effect(visits: Visits, propensity: np.ndarray, *, n_items: int, confid
     return Later(float(products.mean()) / se, t_quantile(confidence, count - 1), len(products))
 
 
-def later_in(data: Prepared, splits: tuple[str, ...] = ("train", "validation")) -> Later:
-    """`later_effect` on the splits of a log with propensities; of a list the first place counts."""
-    found = [_visits(data, split) for split in splits]
+def later_in(data: Prepared) -> Later:
+    """`later_effect` on the rows of a log with propensities that do not judge; of a list the first place counts."""
+    found = [_visits(data, split) for split in ("train", "validation")]
     sequence = np.concatenate([each.sequence + 10**9 * number for number, (each, _) in enumerate(found)])
     columns = [np.concatenate([each[0][at] for each in found]) for at in range(1, 5)]
     propensity = np.concatenate([each for _, each in found])

@@ -119,13 +119,13 @@ def decision_rows(data: Prepared, split: str) -> tuple[np.ndarray, np.ndarray]:
     return rows, np.flatnonzero((source.arrays["above"][rows] == 0) | begins)
 
 
-def read_visits(scores: Scores, *, propensities: str | None = None) -> tuple[Visits, np.ndarray] | None:
+def read_visits(scores: Scores) -> tuple[Visits, np.ndarray] | None:
     """Decisions by visit of a scored policy, with π/μ of each (NaN if unknown); None without propensities.
 
     A list is one decision, with the product of its places' ratios; not known where a row of it is missing. None where
     the log has no propensities.
     """
-    weight = ratios(scores, propensities=propensities)
+    weight = ratios(scores)
     if weight is None:
         return None
     columns = (scores.sequence, scores.item, scores.reward, weight)
@@ -246,20 +246,18 @@ class ReturnGain(NamedTuple):
 
 
 def return_gain(
-    visits: Visits, new: np.ndarray, old: np.ndarray | None, model: ReturnModel, *,
-    expected: tuple[np.ndarray | None, np.ndarray | None] = (None, None), rules: OverlapRules | None = None,
-) -> ReturnGain:  # fmt: skip
+    visits: Visits, new: np.ndarray, old: np.ndarray | None, model: ReturnModel, *, rules: OverlapRules | None = None
+) -> ReturnGain:
     """Estimate the gain in return: of whole visits if the log covers them, else of a few items in a row.
 
-    Without `old` it is over the log's own policy. `expected` has Σ_a π(a|x) q(a) of each, where it is known. Visits of
-    which a weight is not known are left out.
+    Without `old` it is over the log's own policy. Visits of which a weight is not known are left out.
     """
     weights = [new, np.ones(len(new)) if old is None else old]
     known = visits.known(weights[0] + weights[1])
     visits, weights = visits.at(known), [each[known] for each in weights]
-    opinions = [Opinion.of(model, visits, None if each is None else each[known]) for each in expected]
-    if old is None:
-        opinions[1] = opinions[1]._replace(taken=np.zeros(len(weights[1])), expected=np.zeros(len(weights[1])))
+    none = np.zeros(len(weights[1]))
+    of_old = Opinion(none, none) if old is None else Opinion.of(model, visits)
+    opinions = (Opinion.of(model, visits), of_old)
     covered = _worse([_of_whole_visits(visits, each, model.gamma, rules) for each in weights])
     if covered.refusal is None:
         mine, theirs = (

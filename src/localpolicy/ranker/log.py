@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from localpolicy.errors import DataError, nearest, shown
+from localpolicy.errors import DataError, shown
 
 CELLS = 1 << 21  # cells of a block of requests as one padded table
 
@@ -103,16 +103,9 @@ class RequestLog:
         """Cluster of each request [N]: the person if persons are logged, else the request itself."""
         return np.arange(len(self)) if self.person is None else self.person
 
-    def reward(self, weights: Mapping[str, float] | None = None) -> np.ndarray:
-        """Sum the rewards of each candidate [M], or weights by event instead."""
-        earned = self.answers.reward
-        if weights is not None:
-            for name in weights:
-                if name not in self.answers.events:
-                    raise DataError(f"no answer is called '{name}'{nearest(name, self.answers.events)}")
-            of_event = np.array([weights.get(name, 0.0) for name in self.answers.events])
-            earned = of_event[self.answers.event]
-        return np.bincount(self.answers.row, weights=earned, minlength=len(self.item))
+    def reward(self) -> np.ndarray:
+        """Sum the rewards of each candidate [M]."""
+        return np.bincount(self.answers.row, weights=self.answers.reward, minlength=len(self.item))
 
     def padded(self, requests: np.ndarray | None = None) -> Iterator[Padded]:
         """Yield requests in blocks of bounded size, sorted by their number of candidates."""

@@ -37,9 +37,9 @@ def judged_on(comparison: Comparison, section: Section) -> str:
     return called_on(comparison, section)[comparison.best_new]
 
 
-def level_of(section: Section, policy: str, figure: str = "") -> str:
-    """Text of a policy's mean of a metric, by default of the deciding one."""
-    return short(section.mean(policy, figure or section.main))
+def level_of(section: Section, policy: str) -> str:
+    """Text of a policy's mean of the deciding metric."""
+    return short(section.mean(policy, section.main))
 
 
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
