@@ -123,6 +123,20 @@ def test_each_policy_is_scored_once(place, monkeypatch):
         np.testing.assert_allclose(one.value or 0.0, other.value or 0.0, rtol=1e-9)
 
 
+def test_the_numbers_of_a_check_stand_beside_each_other_in_80_columns(place, monkeypatch):
+    """Before: where a check could not tell, their number stood in a second table."""
+    monkeypatch.setenv("COLUMNS", "80")
+    found = gate(place / "new", against=[place / "mle-0", place / "mle-1"], device="cpu")
+    _, checks = gate_tables(found)
+    asked = [each.figure for each in found.checks if each.asked or not each.judged]
+    head, *shown = [line.strip() for line in str(checks).splitlines() if line.startswith("  ") and line.strip()]
+    assert head.split() == ["check", "ok", "found", "interval", "n"], "all numbers of a check stand beside each other"
+    assert len(asked) <= len(shown) <= len(asked) + 1 < len(found.checks), "the longest name may take two lines"
+    assert [name for name in asked if any(line.startswith(name[:20].strip()) for line in shown)] == asked
+    (_, every) = gate_tables(found, why=True)
+    assert [row[0] for row in every.plain()] == [each.figure for each in found.checks]
+
+
 @pytest.mark.parametrize("better", ["yes", "no"])
 def test_only_what_is_no_better_is_called_so_where_your_own_recommender_was_not_judged(better):
     """Before: a policy that ranked purchases higher and views lower was "no better than an imitation"."""

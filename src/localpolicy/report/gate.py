@@ -59,7 +59,7 @@ def checks_table(checks: Sequence[Claim], *, why: bool = False) -> Table:
     shown = checks if why else [check for check in checks if check.asked or not check.judged]
     rows = [[check.figure, MARKS.get(check.outcome, check.outcome), *_found(check, why)] for check in shown]
     heads = ["check", "ok", "why"] if why else ["check", "ok", "found", "interval", "n"]
-    return Table("", heads, rows, missing="the check has no such number")
+    return Table("", heads, rows, missing="the check has no such number", folds=True)
 
 
 def _found(check: Claim, why: bool) -> tuple[str, ...]:

@@ -92,6 +92,7 @@ class Table:
     keys: int = 1  # columns that name a row
     best: str = "the largest of its column"  # what a cell is that is marked as the best
     missing: str = ""  # why a cell is empty
+    folds: bool = False  # whether a name of several words may take two lines, so that the numbers stay in one part
 
     @property
     def heads(self) -> list[Column]:
@@ -132,7 +133,8 @@ class Table:
         heads, keys = self.heads, [*range(self.keys)]
         texts = zip([column.title for column in heads], *self.plain(), strict=True)
         wide = [max(map(len, column)) + GAP for column in texts]
-        if sum(wide) + GAP <= width or not all(column.numeric for column in heads[self.keys :]):
+        spare = max(wide[0] - max(wide[1:], default=0), 0) if self.folds else 0  # the widest column gives way first
+        if sum(wide) + GAP <= width + spare or not all(column.numeric for column in heads[self.keys :]):
             return [self]
         parts = [keys.copy()]
         for index in range(self.keys, len(heads)):
