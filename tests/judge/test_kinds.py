@@ -44,6 +44,17 @@ def test_only_what_was_randomised_is_ever_deployed(kind):
         assert verdict(kind, "cannot tell", "no").answer == "do not deploy"
 
 
+@pytest.mark.parametrize("kind", [*KINDS])
+def test_each_kind_asks_for_what_its_ground_and_its_deciding_check_leave_open(kind):
+    """True propensities wherever a value decides or refuses; and no lower reward wherever a metric decides alone."""
+    row = KINDS[kind]
+    asked, decides = {each.__name__ for each in row.asked}, {each.__name__ for each in row.decides}
+    assert ("true_propensities" in asked) == (row.ground == "randomised")
+    assert ("no_lower_reward" in asked) == (kind in ("liking", "metric"))
+    assert ("by_ranks" in asked) == (decides == {"gain"}), "a baseline is compared by what decides"
+    assert {"lists_reach_enough", "within_budget", "reference_fit"} <= asked | {each.__name__ for each in row.known}
+
+
 def test_a_test_online_says_what_it_assumes_and_how_to_begin():
     found = verdict("rewards", "yes")
     assert not found.deploy and found.ground == "assumed"
@@ -123,14 +134,14 @@ def test_each_policy_is_scored_once(place, monkeypatch):
         np.testing.assert_allclose(one.value or 0.0, other.value or 0.0, rtol=1e-9)
 
 
-def test_the_numbers_of_a_check_stand_beside_each_other_in_80_columns(place, monkeypatch):
+def test_the_numbers_of_a_check_are_in_one_row_of_80_columns(place, monkeypatch):
     """Before: where a check could not tell, their number stood in a second table."""
     monkeypatch.setenv("COLUMNS", "80")
     found = gate(place / "new", against=[place / "mle-0", place / "mle-1"], device="cpu")
     _, checks = gate_tables(found)
     asked = [each.figure for each in found.checks if each.asked or not each.judged]
     head, *shown = [line.strip() for line in str(checks).splitlines() if line.startswith("  ") and line.strip()]
-    assert head.split() == ["check", "ok", "found", "interval", "n"], "all numbers of a check stand beside each other"
+    assert head.split() == ["check", "ok", "found", "interval", "n"], "all numbers of a check are in one table"
     assert len(asked) <= len(shown) <= len(asked) + 1 < len(found.checks), "the longest name may take two lines"
     assert [name for name in asked if any(line.startswith(name[:20].strip()) for line in shown)] == asked
     (_, every) = gate_tables(found, why=True)

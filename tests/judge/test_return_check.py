@@ -123,6 +123,7 @@ def test_baselines_are_compared_by_return_too():
     assert baselines_by_return({"most clicked": over(door, bait)}, RULES).outcome == "yes"
     lost = baselines_by_return({"log": over(bait, MU), "door": over(bait, door)}, RULES)
     assert lost.outcome == "no" and "door" in lost.plain and lost.instead is None
+    assert baselines_by_return({"itself": over(door, door)}, RULES).outcome == "yes", "no more is not less"
     refused = over(bait, door)._replace(overlap=over(bait, door).overlap._replace(refusal="too far"))
     assert baselines_by_return({"door": refused}, RULES).outcome == "not judged"
     assert baselines_by_return({"door": refused, "log": over(door, MU)}, RULES).outcome == "yes"
