@@ -15,6 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.errors import ConfigError
 from localpolicy.objectives.lpi import DISCOUNT, LPI, LPIBandit
+from localpolicy.report.results import run_table
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_yaml, write_text
@@ -125,6 +126,7 @@ def test_the_critics_epoch_and_calibration_use_first_meetings(shop, tmp_path):
     assert chosen == pytest.approx([earned[0].var(correction=0).item()] * len(chosen))
     assert run.manifest["improvement"]["calibration"]["n"] == len(earned[1])
     assert "(closed form; first meetings, undiscounted)" in run.summary()
+    assert "(closed form; first meetings, undiscounted)" in run_table(run).title, "the terminal says so, too"
     assert run.manifest["improvement"]["critic_error"]["constant"] == pytest.approx(earned[1].var(correction=0).item())
 
 

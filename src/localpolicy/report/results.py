@@ -55,7 +55,7 @@ def run_table(run: Run) -> Table:
         *_beginnings(manifest),
     ]
     digest = f"sha256 of policy.safetensors: {manifest['policy_sha256']}"  # below: in a cell it would be broken
-    return Table(f"{manifest['objective']} in {run.folder}", ["what", "value"], rows, digest)
+    return Table(f"{run.described} in {run.folder}", ["what", "value"], rows, digest)
 
 
 def _improvement(improvement: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -42,9 +42,13 @@ class Run(RunFolder, Result):
         kept = f"{selected['by']} {selected['value']:.4f}"
         if "stages" not in manifest:
             kept = f"epoch {selected['epoch']} of {manifest['epochs']} by {kept}"
-        form = manifest.get("improvement", {}).get("form")
-        named = f"{manifest['objective']} ({form})" if form else manifest["objective"]
-        return f"{named}, seed {manifest['seed']}, {kept}, in {self.folder}"
+        return f"{self.described}, seed {manifest['seed']}, {kept}, in {self.folder}"
+
+    @property
+    def described(self) -> str:
+        """The objective, with the form of a policy that was made of other networks."""
+        form = self.manifest.get("improvement", {}).get("form")
+        return f"{self.manifest['objective']} ({form})" if form else str(self.manifest["objective"])
 
     def selection(self) -> dict[str, str]:
         """Text on the selection of each network: its epoch, the metric that selected it, and the validation sequences.
