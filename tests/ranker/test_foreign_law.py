@@ -80,6 +80,15 @@ def test_probabilities_are_the_law():
     assert law_of(log_of(logits=lambda world, requests: world.law(requests, 0.2))).kind == "unknown"
 
 
+def test_equal_probabilities_are_tested_by_the_logged_scores():
+    log = log_of()
+    equal = 1 / np.bincount(log.request)[log.request]
+    law = law_of(replace(log, probability=equal))
+    assert (law.kind, law.why[:25]) == ("unknown", "the logged probabilities ")
+    even = log_of(lists=lambda world, requests, rng: drawn(np.zeros(requests.score.shape), 4, rng))
+    assert law_of(replace(even, probability=equal)).known
+
+
 def test_probabilities_of_a_layer_are_not_the_rankers_own_law():
     """A layer's lines state how scores were standardised: they are the ranker's, and the probabilities the layer's."""
     log = log_of(lists=lambda world, requests, rng: drawn(world.law(requests) / 2, 4, rng),

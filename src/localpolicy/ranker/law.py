@@ -208,9 +208,14 @@ def _tested(log: RequestLog, law: Law, rng: np.random.Generator) -> Law:
 
 
 def _uniformity(log: RequestLog, law: Law, sample: np.ndarray, rng: np.random.Generator) -> tuple[float, int]:
-    """Return p of the test that places are drawn by the law: at each place, in two orders, Bonferroni-corrected."""
+    """Return p of the test that places are drawn by the law: at each place, in each order, Bonferroni-corrected.
+
+    Orders are by probability, by name, and, if probabilities and scores are logged, by score: equal probabilities look
+    the same in the other two orders, whatever was drawn.
+    """
     found: dict[tuple[int, int], list[np.ndarray]] = {}
     by_name = np.argsort(np.argsort(log.items))[log.item]  # candidates may be logged in an order that the draw decided
+    by_score = log.score if law.kind == "probabilities" else None
     for block in log.padded(sample):
         names = block.of(by_name, 0)
         for place, here, open_, taken in places_of(law.logits(log, block), shown_lists(log, block)):
@@ -223,10 +228,16 @@ def _uniformity(log: RequestLog, law: Law, sample: np.ndarray, rng: np.random.Ge
             total, share = weight.sum(1), rng.random((2, len(here)))
             for order, values in enumerate(((better + share[0] * equal), (before + share[1] * own[:, 0]))):
                 found.setdefault((order, place), []).append((values / total).clip(0, 1))
+            if by_score is not None:
+                ahead = block.of(by_score, 0.0)[here]
+                own_score = ahead[np.arange(len(here)), taken][:, None]
+                tied = np.where(ahead == own_score, weight, 0).sum(1)
+                values = np.where(ahead > own_score, weight, 0).sum(1) + rng.random(len(here)) * tied
+                found.setdefault((2, place), []).append((values / total).clip(0, 1))
     if len(sample) < FEWEST:
         return 1.0, len(sample)
     whole = {key: np.concatenate(parts) for key, parts in found.items()}
-    for order in (0, 1):
+    for order in sorted({order for order, _ in whole}):
         whole[order, -1] = np.concatenate([values for (one, place), values in whole.items() if one == order])
     worst = min(float(stats.kstest(values, "uniform").pvalue) for values in whole.values() if len(values) >= FEWEST)
     return min(1.0, worst * len(whole)), len(sample)
