@@ -34,6 +34,25 @@ def test_chances_equal_enumeration(spread):
     assert some[0, 0] == pytest.approx(found[0, 2]) and not some[0, 1].any()
 
 
+def test_the_value_of_the_undrawn_list_is_not_lower_where_a_layer_hardly_shows_it():
+    """In samples of a far law its rare items are mostly missing: plain weights then make too little of it."""
+    world = ForeignRanker(RankerConfig(items=80, people=300, candidates=15, places=4))
+    rng = np.random.default_rng(8)
+    requests = world.requests(9_000, rng)
+    far = world.law(requests) + 6 * np.random.default_rng(1).normal(size=requests.score.shape)
+    lists = drawn(far, 4, rng)
+    log = read_requests(*world.tables(requests, lists, world.clicks(requests, lists, rng), logits=far))
+    truth = world.value(requests, np.argsort(-requests.score, axis=1)[:, :4]).mean()
+    errors = []
+    for some in np.array_split(np.arange(len(log)), 30):
+        values = ListValues(log, Law("probabilities"), some, world.examined, log.reward())
+        errors.append([(weight * values.shown.reward).sum() / len(some) / truth - 1
+                       for weight in (values.undrawn, values.undrawn_whole)])  # fmt: skip
+    plain, whole = np.median(errors, axis=0)
+    assert plain < -0.1
+    assert whole == pytest.approx(0, abs=0.05)
+
+
 def test_gains_by_places_are_those_of_the_world():
     """Over the drawn list and over the undrawn one, for a tilt that knows what the ranker misses."""
     world, rng = ForeignRanker(RankerConfig(items=80, people=300, candidates=15, places=4, temperature=0.4)), None

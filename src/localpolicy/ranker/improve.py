@@ -29,7 +29,7 @@ from localpolicy.ranker.law import Law, law_of, own_law, standard_scores
 from localpolicy.ranker.layer import FILE, FORMAT, Layer
 from localpolicy.ranker.log import Padded, RequestLog
 from localpolicy.ranker.reading import read_requests
-from localpolicy.ranker.values import Form, Gain, ListValues, Tilt
+from localpolicy.ranker.values import CAP, Form, Gain, ListValues, Tilt
 from localpolicy.results import Result
 from localpolicy.runtime.files import sealed, sha256, write_json
 from localpolicy.runtime.folders import check_target, whole_folder
@@ -342,11 +342,13 @@ def judged(
         tried.append(Tried(kappa, beta, for_choice.gain(for_choice.weights(tilt(beta), form), over=as_it_is)))
     held = [one for one in tried if one.gain.low > 0 and one.gain.effective >= LEAST_EFFECTIVE]
     best = max(held, key=lambda one: one.gain.low, default=None)
-    found = {**checked, "tried": tuple(tried), "earned": judge.earned, "price": judge.gain(judge.undrawn)}
+    undrawn = judge.undrawn_whole if other else judge.undrawn
+    found = {**checked, "tried": tuple(tried), "earned": judge.earned,
+             "price": judge.gain(undrawn, cap=math.inf if other else CAP)}  # fmt: skip
     if best is None:
         return {**found, "verdict": "nothing to decide",
                 "why": "no tilt earns significantly more than the ranker as it is: β = ∞"}  # fmt: skip
-    gain = judge.gain(judge.weights(tilt(best.beta), form), over=judge.undrawn)
+    gain = judge.gain(judge.weights(tilt(best.beta), form), over=undrawn)
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
     texts = {"deploy": "the layer earns significantly more than",
             "do not deploy": "the layer earns significantly less than",

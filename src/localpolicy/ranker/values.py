@@ -146,10 +146,23 @@ class ListValues:
         """Weights W of the ranker's own list, best first."""
         return np.asarray(self.shown.declared / self.shown.exposure)
 
-    def gain(self, weight: np.ndarray, over: np.ndarray | None = None) -> Gain:
+    @property
+    def undrawn_whole(self) -> np.ndarray:
+        """Weights W of the ranker's own list, scaled to the exposure that it has: E Σ c W over shown places is Σ c.
+
+        A layer hardly ever shows some items of the ranker's own list, so that most logs lack them: with plain weights
+        the list would seem to earn less than it does.
+        """
+        share, number = self.log.weight[self.requests], self.shown.request
+        place = self.shown.place + self.log.pinned[self.requests][number]
+        due = share[number] * self._at(place)
+        held = float((due * self.undrawn).sum() / due.sum())
+        return self.undrawn / held if held else self.undrawn
+
+    def gain(self, weight: np.ndarray, over: np.ndarray | None = None, *, cap: float = CAP) -> Gain:
         """Estimate the gain of capped weights over the drawn lists, or over other weights."""
         base = 1.0 if over is None else over
-        change = (np.minimum(weight, CAP) - base) * self.shown.reward
+        change = (np.minimum(weight, cap) - base) * self.shown.reward
         per_request = np.bincount(self.shown.request, weights=change, minlength=len(self.requests))
         share = self.log.weight[self.requests]
         per_request = per_request * share / share.mean()
