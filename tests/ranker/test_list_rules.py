@@ -102,9 +102,24 @@ def test_rules_that_cannot_hold_are_refused(rules, error, says):
         openings(LOGITS, 3, Rules(**rules), ITEMS, COLUMNS)
 
 
+@pytest.mark.parametrize(("values", "value", "boosted"), [
+    ([5, 4, 5.0, "5", None], 5, [0, 2, 3]), ([5, 4, 5.0, "5", None], "5", [0, 2, 3]),
+    (np.array([5.0, 4.5, 5.0, 1.0, np.nan]), 5, [0, 2]), (np.array([5.0, 4.5, 5.0, 1.0, np.nan]), "4.5", [1]),
+    ([True, False, True, None, False], True, [0, 2]), (np.array([True, False, True, False, False]), "True", [0, 2]),
+])  # fmt: skip
+def test_numbers_and_truths_name_groups_as_texts_do(values, value, boosted):
+    rules = Rules(boost=({"column": "stars", "value": value, "times": 2},))
+    again = Rules.parse(rules.model_dump(mode="json"))
+    for one in (rules, again):
+        found = openings(LOGITS, 1, one, ITEMS, COLUMNS | {"stars": values}).logits - LOGITS
+        assert np.flatnonzero(found > 0.5).tolist() == boosted
+
+
 def test_a_boost_names_an_item_or_a_group():
     with pytest.raises(ConfigError, match="an item, or a column"):
         Boost(times=2)
+    with pytest.raises(ConfigError, match="a column and its value"):
+        Boost(column="brand", times=2)
     with pytest.raises(ConfigError, match="times"):
         Boost(item="a", times=0)
 

@@ -25,7 +25,7 @@ from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunErro
 from localpolicy.plackett_luce import Ranked, best, check_places, draw, law
 from localpolicy.ranker.critic import CRITICS, Critic
 from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen, as_columns
-from localpolicy.ranker.rules import Openings, Rules, Stated, draw_under, openings, stated_law
+from localpolicy.ranker.rules import Openings, Rules, Stated, check_groups, draw_under, openings, stated_law
 from localpolicy.runtime.files import read_sealed, sha256
 from localpolicy.runtime.formats import Format
 
@@ -263,7 +263,11 @@ class Layer:
                 raise DataError("probabilities of all candidates must be 0 or more and sum to 1.")
             with np.errstate(divide="ignore"):
                 return np.asarray(np.log(probability))
-        return law(own, **self.draws)
+        draws = self.draws
+        if draws["standardise"] and len(own) > 1 and own.min() == own.max():
+            raise DataError("all scores are equal, and this layer standardises them: there is no law to draw by. Show "
+                            "a list of your own, and leave the request out of the log.")  # fmt: skip
+        return law(own, **draws)
 
     @property
     def draws(self) -> dict[str, Any]:
@@ -312,6 +316,8 @@ def _opened(
     """Rules and resting items as positions; None without any."""
     if rules.model_copy(update={"weights": {}}) == Rules() and not resting:
         return None if np.isfinite(logits).all() else Openings(logits, {})
+    if rules.group is not None:
+        check_groups(rules.group, columns)
     return openings(logits, k, rules, items, columns, [str(item) for item in resting])
 
 

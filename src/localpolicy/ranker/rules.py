@@ -6,6 +6,7 @@ draw among the open items: exponential clocks have no memory, and a closed item'
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,11 +27,11 @@ class Boost(Settings):
     times: float = Field(gt=0, description="factor of the weight: 2 makes an item twice as likely at the first place")
     item: str | None = Field(None, description="the item's id; or a group, by a column and its value")
     column: str | None = Field(None, description="the candidates' column that names groups")
-    value: str | float | None = Field(None, description="the group")
+    value: str | bool | float | None = Field(None, description="the group: a text, a number, true or false")
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Boost:
-        if (self.item is None) == (self.column is None):
+        if (self.item is None) == (self.column is None) or (self.column is None) != (self.value is None):
             raise ValueError("a boost names an item, or a column and its value")
         return self
 
@@ -73,7 +74,7 @@ def openings(
             if boost.item in position:
                 logits[position[boost.item]] += np.log(boost.times)
             continue
-        logits[group_of(boost.column or "", columns) == str(boost.value)] += np.log(boost.times)
+        logits[_of_group(boost, columns)] += np.log(boost.times)
     pins: dict[int, int] = {}
     for place, item in sorted(rules.pin.items()):
         if not 1 <= place <= k:
@@ -112,9 +113,38 @@ def stated_law(opened: Openings) -> Stated | None:
 
 def group_of(column: str, columns: Mapping[str, Any]) -> np.ndarray:
     """Return the groups of all candidates, as texts."""
+    return np.array([str(value) for value in _column(column, columns)])
+
+
+def check_groups(column: str, columns: Mapping[str, Any]) -> None:
+    """Raise DataError for a candidate whose group is not stated."""
+    for item, value in zip(columns["item"], _column(column, columns), strict=True):
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            raise DataError(
+                f"candidate {shown(item)} has no '{column}', by which the rules limit the list: state it, or leave "
+                "the candidate out."
+            )
+
+
+def _column(column: str, columns: Mapping[str, Any]) -> Any:
     if column not in columns:
         raise ConfigError(f"no column '{column}' of candidates{nearest(column, columns)}")
-    return np.array([str(value) for value in columns[column]])
+    return columns[column]
+
+
+def _of_group(boost: Boost, columns: Mapping[str, Any]) -> np.ndarray:
+    """Return a mask of the candidates of a boost's group."""
+    wanted = _name(boost.value)
+    return np.array([wanted in (str(value), _name(value)) for value in _column(boost.column or "", columns)])
+
+
+def _name(value: Any) -> str:
+    """Return a group's name: 5 and 5.0 are one group, and so are true and True."""
+    if isinstance(value, bool | np.bool_):
+        return str(value)
+    if isinstance(value, float | np.floating) and value == round(float(value), 0):
+        return str(int(value))
+    return str(value)
 
 
 def longest(rules: Openings) -> int:
