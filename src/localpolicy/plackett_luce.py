@@ -48,7 +48,10 @@ def rerank(
     deviation within this request first; temperature 0.1 then costs about 1 % of the clicks. `floor` is a probability
     that is shared out evenly before the draw.
     """
-    given = np.asarray(scores, np.float64)
+    try:
+        given = np.asarray(scores, np.float64)
+    except (TypeError, ValueError):
+        raise DataError("scores must be numbers, one for each candidate.") from None
     if given.ndim != 1:
         raise DataError(f"scores must be one list of numbers, got an array of shape {given.shape}.")
     open_ = None if exclude is None else np.setdiff1d(np.arange(len(given)), checked_positions(exclude, len(given)))
@@ -61,9 +64,10 @@ def rerank(
 
 def law(scores: np.ndarray, *, temperature: float, standardise: bool = False) -> np.ndarray:
     """Logits of given scores: (s - max s) / τ, after standardising s within the request if `standardise`."""
-    if not 0 < temperature < np.inf:
+    if isinstance(temperature, str) or not 0 < temperature < np.inf:
         raise ConfigError(
-            f"temperature must be greater than 0, got {temperature}. For your own order without a draw: pinned=k."
+            f"temperature must be a number greater than 0, got {temperature}. For your own order without a draw: "
+            "pinned=k."
         )
     if not len(scores):
         raise DataError("no candidate is left: pass at least one score, or exclude fewer.")
@@ -149,6 +153,8 @@ def best(scores: np.ndarray, count: int) -> np.ndarray:
 
 def check_places(k: int, pinned: int, left: int) -> None:
     """Raise DataError unless k places, some of them pinned, can be filled from the candidates that are left."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer):
+        raise DataError(f"k must be a whole number, got {k!r}.")
     if not 1 <= k <= left:
         raise DataError(f"k must be between 1 and {left} (the candidates that may be shown), got {k}.")
     if not 0 <= pinned <= k:

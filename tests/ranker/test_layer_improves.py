@@ -288,6 +288,26 @@ def test_rules_of_a_request_are_used_instead_of_those_of_the_layer(made):
         layer.rerank(candidates, 3, context=context, rules=lp.Rules(weights={"buy": 1.0}))
 
 
+def test_a_candidate_without_a_group_is_named(made):
+    """Limits per group cannot hold for it, and a list that breaks them is never shown."""
+    world, result = made
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(6)), 0)
+    missing = candidates | {"category": [None, *candidates["category"][1:]]}
+    with pytest.raises(DataError, match=f"'{candidates['item'][0]}' has no 'category'"):
+        lp.Layer(result.folder).rerank(missing, 3, context=context, rules=lp.Rules(group="category"))
+
+
+def test_a_log_of_limited_lists_alone_is_refused_with_the_reason(made):
+    world, result = made
+    layer, rows = lp.Layer(result.folder, rules=lp.Rules(group="category", at_most=3)), []
+    requests = world.requests(3, np.random.default_rng(6))
+    for one in range(3):
+        candidates, context = asked(world, requests, one)
+        rows.append(layer.rerank(candidates, 3, context=context).record)
+    with pytest.raises(DataError, match="all 3 pages were drawn with groups"):
+        read_requests(pa.Table.from_pylist(rows))
+
+
 @pytest.mark.parametrize(("candidates", "says"), [
     ([], "one at least"),
     ([{"item": "a"}], "need a 'score'"),

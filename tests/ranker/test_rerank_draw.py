@@ -123,13 +123,18 @@ def test_far_scores_neither_overflow_nor_vanish():
     (dict(scores=[1.0, 2.0], exclude=[True]), "one entry per score"),
     (dict(scores=[[1.0, 2.0]]), "shape"),
     (dict(scores=[]), "no candidate is left"),
+    (dict(scores=["high", "low"]), "scores must be numbers"),
+    (dict(scores=[1.0, 2.0], k=1.5), "k must be a whole number, got 1.5"),
+    (dict(scores=[1.0, 2.0], k=True), "k must be a whole number, got True"),
 ])  # fmt: skip
 def test_bad_input_is_refused(asked, says):
     with pytest.raises(DataError, match=says):
         rerank(**({"k": 1, "temperature": 1.0} | asked))
 
 
-@pytest.mark.parametrize("asked", [{"temperature": 0}, {"temperature": np.nan}, {"temperature": 1.0, "floor": 1.5}])
+@pytest.mark.parametrize(
+    "asked", [{"temperature": 0}, {"temperature": np.nan}, {"temperature": "0.1"}, {"temperature": 1.0, "floor": 1.5}]
+)
 def test_bad_settings_are_refused(asked):
     with pytest.raises(ConfigError):
         rerank([1.0, 2.0], 1, **asked)

@@ -13,7 +13,7 @@ from http_client import rows
 from shop_layer import SHOP
 
 import localpolicy as lp
-from localpolicy.errors import DataError
+from localpolicy.errors import ConfigError, DataError
 from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.improve import improve
 from localpolicy.ranker.reading import read_requests
@@ -56,6 +56,11 @@ def ask(client, *, expect=200, **changes):
     answer = client.post("/v1/rerank", json=question(**changes))
     assert answer.status_code == expect, answer.text
     return answer.json()
+
+
+def test_a_floor_that_a_layer_cannot_keep_is_refused(layer, tmp_path):
+    with pytest.raises(ConfigError, match="floor: a layer draws by its own law"):
+        make_app(ServeConfig.parse({"export": layer, "log": str(tmp_path / "log.db"), "floor": 0.1}))
 
 
 def test_a_list_is_drawn_by_the_layers_law_and_logged(serve, layer, tmp_path):

@@ -81,6 +81,10 @@ def _as_lists(table: pa.Table) -> pa.Table:
         return table
     if "rules" in names:
         kept = table.filter(pc.is_null(table["rules"]))
+        if len(table) and not len(kept):
+            raise DataError(f"all {len(table):,} pages were drawn with groups, or with pins below others: such lists "
+                            "are left out, for one law of a request does not hold them. Draw some lists without "
+                            "these rules.")  # fmt: skip
         if gone := len(table) - len(kept):
             log.info("left out %s pages with groups, or with pins below others", f"{gone:,}")
         table = kept

@@ -43,11 +43,12 @@ def served_tables(folder: Path | str) -> tuple[pa.Table, pa.Table]:
             left_out[row] += 1
         else:
             requests.append(row)
+    told = ", ".join(f"{count:,} {why}" for why, count in left_out.most_common())
     if left_out:
-        told = ", ".join(f"{count:,} {why}" for why, count in left_out.most_common())
         log.info("left out of %s: %s", folder, told)
     if not requests:
-        raise DataError(f"{folder} holds no list of /v1/rerank that somebody saw.")
+        gone = f": left out are {told}. Draw some lists without such rules" if left_out else ""
+        raise DataError(f"{folder} holds no list of /v1/rerank that could be learnt from{gone}.")
     draw_of = {page: row["request"] for row in requests for page in row.pop("_pages")}
     answers = [{**answer, "request": draw_of[answer["request"]]} for answer in outcomes if answer["request"] in draw_of]
     names = dict.fromkeys(name for row in requests for name in row)

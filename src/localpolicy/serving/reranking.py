@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, StrictBool
 
-from localpolicy.errors import DataError, shown
+from localpolicy.errors import ConfigError, DataError, shown
 from localpolicy.ranker.features import as_columns
 from localpolicy.ranker.layer import Layer
 from localpolicy.ranker.layer import Reranked as Made
@@ -141,6 +141,8 @@ class LayerService(Service):
 
     def deployed(self, config: ServeConfig) -> Deployment:
         """The layer to serve, opened from its folder, with a rollout's candidate."""
+        if config.floor:
+            raise ConfigError("floor: a layer draws by its own law, without a floor. Leave it out (LPI_FLOOR, too).")
         return layer_deployment(config)
 
     async def rerank(self, asked: Rerank) -> Reranked:
