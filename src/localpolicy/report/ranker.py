@@ -38,7 +38,8 @@ def improvement_tables(result: Improvement) -> list[Table]:
             for one in result.tried
         ]  # fmt: skip
         how = result.form if result.form == "by places" else "by a cascade"
-        note = f"Gains over the drawn list, {how}, weights capped at 10; the largest lower bound above 0 is chosen."
+        note = (f"Gains over the ranker's drawn list, {how}, weights capped at 10; the largest lower bound above 0 is "
+                "chosen.")  # fmt: skip
         found.append(Table("tilts", ("κ", "β", "gain", "at least", "sample left", ""), tried, note))
     return found
 
