@@ -94,7 +94,7 @@ class AnyHead(Protocol):
         ...
 
     def replaced(self, weight: Tensor, bias: Tensor | None) -> AnyHead:
-        """A head with other numbers, on the same ranks."""
+        """Head with another weight and bias, split over ranks in the same way."""
         ...
 
 
@@ -113,7 +113,7 @@ class Head(NamedTuple):
         return LinearLogits(hidden, self)
 
     def replaced(self, weight: Tensor, bias: Tensor | None) -> Head:
-        """A head with other numbers."""
+        """Head with this weight and bias."""
         return Head(weight, bias)
 
     def to(self, dtype: torch.dtype) -> Head:

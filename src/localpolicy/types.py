@@ -141,7 +141,7 @@ class Batch:
         return None if self.following is None else self.following.discounted(gamma)[self.sequences]
 
     def read_alone(self) -> tuple[Batch, Tensor | None]:
-        """A smaller batch of the tokens whose context is read, and which of them each token shares it with [M].
+        """Batch of the tokens whose context is read alone; and for each token [M] the index of its context among them.
 
         The places of a sequence's last list share the context of its first, so nobody reads those of the others. A
         batch of a fixed size keeps all its tokens.

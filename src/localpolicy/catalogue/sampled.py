@@ -51,7 +51,7 @@ class Sampler:
 
     @classmethod
     def by_counts(cls, counts: Tensor, size: int) -> Sampler:
-        """Chances in proportion to √(count + 1), cut at 1: the rest of the size goes to the others."""
+        """Sampler whose chances are in proportion to √(count + 1), at most 1, and sum to `size`."""
         share = (counts.double() + 1).sqrt()
         chance = torch.zeros_like(share)
         free = torch.ones_like(share, dtype=torch.bool)

@@ -60,7 +60,7 @@ class ShardedHead(NamedTuple):
         return ShardedLogits(hidden, self)
 
     def replaced(self, weight: Tensor, bias: Tensor | None) -> ShardedHead:
-        """A head with other numbers and this cut."""
+        """Head with another weight and bias for the same rows of this rank."""
         return ShardedHead(weight, bias, self.shard)
 
 

@@ -64,7 +64,7 @@ def rank(scores: Tensor, bounds: tuple[Tensor, Tensor], scratch: Scratch) -> tup
 
 
 def distribution(name: str, scores: Tensor, largest: Tensor, scratch: Scratch) -> LogDistribution:
-    """log softmax and softmax, with one exponential per number. `scores` becomes the log softmax."""
+    """log softmax and softmax of `scores`, which becomes the log softmax; `largest` [n] holds the row maxima."""
     log_p = scores.sub_(largest[:, None])
     p = torch.exp(log_p, out=scratch.like(f"p:{name}", scores))
     total = p.sum(1, keepdim=True)

@@ -185,6 +185,6 @@ def gate(
 
 
 def measured(given: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an evaluation as they were given; `HR@5,MRR` is a list."""
+    """Given evaluation settings, with `metrics` (HR@5,MRR) split into a tuple."""
     metrics = given.get("metrics")
     return given if metrics is None else {**given, "metrics": tuple(part.strip() for part in metrics.split(","))}

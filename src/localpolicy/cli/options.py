@@ -22,7 +22,7 @@ Verb = Callable[..., None]
 
 
 class Setting(NamedTuple):
-    """An option of a verb's own that is called and explained as a setting is, with a default of its own."""
+    """Option of one verb with the name and help of a settings field, and a default of its own."""
 
     home: str  # 'package.module:Class'
     name: str

@@ -33,7 +33,7 @@ READING = {
 
 
 def continued(data: Prepared, changes: Mapping[str, Any]) -> PrepareConfig:
-    """Settings of the earlier preparation, with the changes that append and like allow."""
+    """Settings of an earlier data set with these changes; ConfigError for a change that appending does not allow."""
     if "simulate" in data.manifest["settings"]:
         raise ConfigError(
             f"{data.path} was simulated as a prepared data set, which no log can continue. Simulate it without "

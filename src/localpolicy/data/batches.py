@@ -39,7 +39,7 @@ def epoch_order(sequences: int, *, seed: int, epoch: int) -> Tensor:
 
 
 class Windows:
-    """Sequences of one split, ready to be cut into batches on `device`."""
+    """Histories of one split (sequences, or parts with a context of their own), cut into batches on `device`."""
 
     def __init__(self, data: Prepared, split: str, config: WindowConfig, *, device: str | torch.device = "cpu") -> None:
         source = data[split]
@@ -73,7 +73,7 @@ class Windows:
         return self._among(self.sequence % parts == number)
 
     def only(self, sequences: np.ndarray) -> Windows:
-        """Windows of these sequences of the split alone."""
+        """Windows restricted to these sequences of the split, given by index."""
         return self._among(torch.isin(self.sequence, torch.from_numpy(np.asarray(sequences, np.int64)).to(self.device)))
 
     def _among(self, chosen: Tensor) -> Windows:
@@ -84,7 +84,7 @@ class Windows:
 
     @property
     def history_of_rows(self) -> Tensor:
-        """Number of each row's history: [E]."""
+        """Index of the history that each row of the split belongs to: [E]."""
         count = torch.arange(len(self.offsets) - 1, device=self.device)
         return torch.repeat_interleave(count, self.offsets.diff())
 
@@ -110,7 +110,7 @@ class Windows:
         return meetings
 
     def _numbers(self, index: Tensor) -> Tensor:
-        """Indices in the split of these histories of the part."""
+        """Convert indices of this part's histories to indices among all of the split's histories."""
         return index if self.chosen is None else self.chosen[index]
 
     def places_at(self, sequence: Tensor, history: Tensor) -> Tensor | None:
@@ -129,7 +129,7 @@ class Windows:
         return sum(len(batch.scored) for batch in self.in_order(8192))
 
     def beyond(self, min_history: int) -> int:
-        """Number of positions that a whole pass leaves out because they lie before their sequence's window."""
+        """Number of positions after `min_history` steps that a whole pass leaves out: they lie before their window."""
         histories = self._numbers(torch.arange(len(self), device=self.device))
         start, stop = self.offsets[histories], self.offsets[histories + 1]
         first = torch.minimum(start + min_history, stop)
@@ -143,7 +143,7 @@ class Windows:
         return int((before[end] - before[first]).sum())
 
     def cut(self, sequences: Tensor) -> Batch:
-        """Cut the batch of these histories (indices [B])."""
+        """Batch of the last `config.length` steps of these histories (indices [B]), flat and without padding."""
         start, stop = self.offsets[sequences], self.offsets[sequences + 1]
         widths = (stop - start).clamp(max=self.config.length)
         row = torch.repeat_interleave(torch.arange(len(sequences), device=self.device), widths)
@@ -223,7 +223,7 @@ class Windows:
 
 
 def _following(split: Split, context: int | None) -> Following:
-    """Rewards by step of a split with several histories per sequence: steps are lists, or single rows."""
+    """Rewards of each sequence by step (a list, or a single row), and the first step after each history."""
     chosen = np.asarray(split.arrays["event"]) != (-1 if context is None else context)
     before = np.append(0, np.cumsum(chosen & (np.asarray(split.arrays["above"]) == 0)))  # steps before each row
     count = int(before[-1])

@@ -47,7 +47,7 @@ class EventCodes:
 
     @property
     def rate_items(self) -> bool:
-        """Whether an event is the answer to its item, rather than an action on it (see `sql.order`)."""
+        """Whether every event is a response to its row's item (a rating, or to an impression), not an action."""
         return self.kind == "impressions" or all(is_rating(event) for event in self.events if event != CONTEXT)
 
 

@@ -36,7 +36,7 @@ class Filtered:
 def keep(
     engine: Engine, rows: str, config: PrepareConfig, *, fields: Sequence[str], order: str, click: int | None
 ) -> Filtered:
-    """Make the view `kept` from `rows`."""
+    """Make the view `kept` from `rows`: without duplicates, cut into sessions, filtered, and only the most recent."""
     tables = ["loaded"]
     source = _without_duplicates(engine, rows, config, fields=fields, order=order)
     if source != rows:
@@ -77,7 +77,7 @@ def _without_duplicates(
 
 
 class _Filters:
-    """Filters on sequences and items. Their result is the source, semi-joined with the last that passed."""
+    """Filters on sequences and items; `view` is the source restricted to the ids that passed all of them so far."""
 
     def __init__(self, engine: Engine, source: str, config: PrepareConfig, *, click: int) -> None:
         self.engine, self.source, self.config, self.click = engine, source, config, click

@@ -53,7 +53,7 @@ class PositionBias(NamedTuple):
 
 
 def examination(arrays: Mapping[str, np.ndarray]) -> PositionBias | None:
-    """e of every place, from the flat arrays of a split (see `store`); None if no list has two places."""
+    """Estimate e of every list place from the flat arrays of a split (see `store`); None if no list has two places."""
     above = arrays.get("above")
     if above is None or not len(above) or int(above.max()) == 0:
         return None

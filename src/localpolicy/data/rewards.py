@@ -80,7 +80,7 @@ def event_name(raw: str) -> str:
 
 
 def pairs(text: str, *, what: str) -> dict[str, str]:
-    """Parse `a=b,c=d` into a mapping."""
+    """Parse `a=b,c=d` into a mapping; ConfigError, which names the setting `what`, if that is not possible."""
     values: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = (part.strip() for part in entry.partition("="))

@@ -138,7 +138,7 @@ def _logs_inside(folder: Path) -> list[Path]:
 
 
 def find(paths: Sequence[Path | str], *patterns: str, what: str) -> list[Path]:
-    """The files among `paths`, or in folders among them, whose names match one of `patterns`, in order of name."""
+    """Files among `paths`, or in folders among them, that match one of `patterns`, by name; DataError if none does."""
     if missing := [path for path in map(Path, paths) if not path.exists()]:
         raise DataError(f"{missing[0]} does not exist.")
     inside = [file for path in map(Path, paths) for file in (path.rglob("*") if path.is_dir() else [path])]

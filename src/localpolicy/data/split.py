@@ -35,7 +35,7 @@ class Split:
 
     @cached_property
     def histories(self) -> tuple[np.ndarray, np.ndarray]:
-        """First row of each history, with the end of the last, [H + 1]; and its sequence, [H]."""
+        """First row of each history (a sequence, or its rows of one context), then E [H + 1]; its sequence [H]."""
         sequence = np.arange(len(self))
         if "anew" not in self.arrays:
             return np.asarray(self.offsets), sequence

@@ -25,7 +25,7 @@ Cut = str | int  # a prefix of an md5, or milliseconds
 
 
 def fitting(engine: Engine, config: PrepareConfig, *, given: Collection[str]) -> PrepareConfig:
-    """The config with a tenth of a small log for each held-out split, if a recipe's numbers do not fit it."""
+    """The config; but a tenth each for validation and test if a recipe's counts (not `given`) exceed that."""
     if config.test < 1 or {"validation", "test"} & {*given}:
         return config
     total = int(engine.rows("SELECT COUNT(*) FROM sequence_keys")[0][0])

@@ -55,7 +55,7 @@ def _append(
     reward_of: np.ndarray,
     list_reward: str,
 ) -> None:
-    """Append whole sequences to their splits."""
+    """Append whole sequences, which begin at the rows `starts`, to the splits that their numbers belong to."""
     numbers = rows.column("sequence").to_numpy()[starts]
     bounds = np.append(starts, rows.num_rows)
     borders = np.searchsorted(numbers, np.cumsum([0, *sizes]))
@@ -88,7 +88,7 @@ def _above(part: pa.Table) -> np.ndarray:
 
 
 def _on_last_row(reward: np.ndarray, above: np.ndarray, part: pa.Table, list_reward: str) -> np.ndarray:
-    """Rewards with one per list, on its last row: terms that depend on all places are weighted by all of them."""
+    """Rewards [E] with the one reward of each list on its last row, and 0 on its other rows."""
     begins = np.flatnonzero(above == 0)
     ends = np.append(begins[1:], len(above)) - 1
     if list_reward == "repeated":
@@ -110,7 +110,7 @@ def _on_last_row(reward: np.ndarray, above: np.ndarray, part: pa.Table, list_rew
 
 
 def _begins_history(part: pa.Table) -> np.ndarray:
-    """Mask of the rows that begin a new history."""
+    """Mask of the rows where a sequence switches to another history: a new `context_id`; False at its first row."""
     context, sequence = part.column("context_id").combine_chunks(), part.column("sequence").to_numpy()
     other = pc.not_equal(context[1:], context[:-1]).to_numpy(zero_copy_only=False)
     named = pc.not_equal(context[1:], "").to_numpy(zero_copy_only=False)

@@ -31,7 +31,7 @@ TWO_SEEDS = Question("nothing", "they are two seeds of one recipe on the same da
 
 @dataclass(frozen=True)
 class Judged:
-    """Rewards per answer in a case: of the new policy as compared and as kept, of the old one, of the baselines."""
+    """Rewards per answer: of the new policy with the compared and with the kept weights, the old one, the baselines."""
 
     new: Answers
     kept: Answers

@@ -73,7 +73,7 @@ def _is_better(comparison: Comparison, called: Called) -> Claim:
 def _claim(
     figure: str, rule: str, holds: bool | None, claim: str, because: str, test: Paired, unit: str = "position"
 ) -> Claim:
-    """Claim with the numbers of its test."""
+    """Claim with the difference, interval and n of its test."""
     return Claim(figure, rule, holds, claim, because, *test.numbers, unit=f"{unit}s")
 
 

@@ -68,7 +68,7 @@ class Answers(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Reward per answer: the mean of the values."""
+        """Estimated reward per answer if this policy chose: the mean of the SNIPS values."""
         return float(self.values.mean())
 
 

@@ -104,7 +104,7 @@ def open_run(
 def family_of(config: Config, *, whatever_features: bool = False) -> str:
     """Hash of the configuration without seed and hardware settings: equal for runs that differ in the seed alone.
 
-    `whatever_features`: or in what they read of the item table.
+    With `whatever_features` it is also equal for runs that read different columns of the item table.
     """
     left_out: dict[str, Any] = {"train": {"seed", *COMPUTED_BY}}
     left_out |= {"model": set(OF_ITEM_TABLE), "auto": True} if whatever_features else {}

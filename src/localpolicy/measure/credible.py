@@ -8,7 +8,7 @@ import numpy as np
 def credible_means(
     item: np.ndarray, values: np.ndarray, *, n_items: int, weight: np.ndarray | None = None
 ) -> np.ndarray:
-    """m̂ of every item, [V], from the values of some decisions, [n]; an item that was never taken has m.
+    """Shrunken mean of every item [V] from the values of n decisions; the overall mean for an item never taken.
 
     A value of weight w has the variance σ²/w.
     """

@@ -132,7 +132,10 @@ def divergence(
     counts: np.ndarray | None = None,
     known: np.ndarray | None = None,
 ) -> Divergence | None:
-    """Divergence from these references, as `score` measured it (their names are the keys of `scores.js`)."""
+    """Divergence from these references, as `score` measured it (their names are the keys of `scores.js`).
+
+    `counts` and `known` [V] make the segments by popularity and of cold items: see `segments`.
+    """
     if not references:
         return None
     names = [reference.name for reference in references]

@@ -27,7 +27,7 @@ class Moved(NamedTuple):
 
     @property
     def change(self) -> float:
-        """Changes as shares of all contexts."""
+        """Change in the share of positions at which the item is shown first."""
         return self.after - self.before
 
 

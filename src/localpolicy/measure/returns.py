@@ -138,7 +138,7 @@ def of_lists(
     sequence: np.ndarray, item: np.ndarray, reward: np.ndarray, weight: np.ndarray, list_number: np.ndarray,
     above: np.ndarray, place: np.ndarray | None,
 ) -> tuple[Visits, np.ndarray]:  # fmt: skip
-    """The same from rows of lists."""
+    """Visits from rows of lists, one decision per list, and π/μ of each: NaN if a row of its list is missing."""
     starts = np.flatnonzero(np.diff(list_number, prepend=-1))
     step = np.arange(len(weight)) - np.repeat(starts, np.diff(np.append(starts, len(weight))))
     whole = (above == step) & ((above if place is None else place) == step)

@@ -177,7 +177,7 @@ CANDIDATES = 10  # rated items from a position on, itself included
 
 
 def liking(scores: Tensor, reward: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Top and agreement of each row, from scores, rewards and which candidates there are: all [N, J].
+    """Reward of the candidate scored highest, and share of pairs that scores order as rewards do, by row of [N, J].
 
     NaN where there are fewer than two candidates, or none of different reward.
     """
@@ -194,7 +194,7 @@ def liking(scores: Tensor, reward: Tensor, valid: Tensor) -> tuple[Tensor, Tenso
 
 
 def liking_of(rows: Logits, batch: Batch, chosen: Tensor) -> tuple[Tensor, Tensor]:
-    """The same for a policy's rows at the batch's positions; `chosen` [M] says which tokens are ratings."""
+    """`liking` by a policy's logits among the ratings from each position on; `chosen` [M] masks the ratings."""
     steps = torch.arange(CANDIDATES, device=batch.scored.device)
     at = batch.scored[:, None] + steps
     inside = at < len(batch.row)
@@ -230,7 +230,7 @@ class ItemMeans:
         return cls(torch.from_numpy(mean.astype(np.float32)))
 
     def logits(self, batch: Batch) -> Logits:
-        """The same row for every position."""
+        """Mean reward of each item, equal at every position."""
         return SparseLogits.constant(self.mean, batch)
 
 

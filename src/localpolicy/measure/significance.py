@@ -241,7 +241,7 @@ class Bucket:
 
     @property
     def stars(self) -> str:
-        """Significance stars as in the paper."""
+        """Significance stars of the best policy's lead over the second best; empty without a test."""
         return "" if self.test is None else self.test.stars
 
     def to_dict(self) -> dict[str, Any]:

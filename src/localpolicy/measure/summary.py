@@ -143,7 +143,7 @@ def bins(name: str, values: np.ndarray, bounds: tuple[int, ...]) -> dict[str, np
 
 
 def popularity_bands(counts: np.ndarray) -> dict[str, np.ndarray]:
-    """Items [V] in three bands of equal weight: few in the head, many in the tail."""
+    """Masks of the items [V] in the head, middle and tail, cut where popular items reach fixed shares of all events."""
     order = np.argsort(-counts, kind="stable")
     reached = np.empty(len(counts))
     # The share of events before an item, so that the most popular item is in the head however popular it is.

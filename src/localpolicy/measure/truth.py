@@ -104,7 +104,7 @@ class PolicyAgent:
     def __call__(
         self, items: np.ndarray, events: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Items [B] and their probabilities."""
+        """Draw an item after each of B histories (the best if `greedy`); return items and probabilities, [B] each."""
         policy, world, number = self.policy, self.world, world_numbers(self.policy, self.world.n_items)
         luck = rng.random(len(items))
         chosen, probability = np.empty(len(items), np.int64), np.ones(len(items))

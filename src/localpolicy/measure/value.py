@@ -123,7 +123,7 @@ def value_of_scores(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy | None:
-    """Estimated value of a scored policy per decision, or per list with the other two estimands.
+    """Estimated value of a scored policy per decision, or per list of a log of lists: then others in `beside`.
 
     None where the log has no propensities. Where a list has one reward, there are no other questions.
     """
@@ -144,7 +144,7 @@ def value_of_questions(
     rules: OverlapRules | None = None,
     estimators: Sequence[Estimator] | None = None,
 ) -> OffPolicy | None:
-    """Estimated values for several estimands, the others in `beside` of the first; None if one has none."""
+    """Estimated value for the first estimand, with the others in its `beside`; None if one of them has no decisions."""
     found = []
     for estimand, log in logs.items():
         if log is None:
@@ -179,7 +179,7 @@ def value_of(
 
 
 def as_tested(log: Decisions) -> tuple[Decisions, Checked | None]:
-    """Whole lists weighted as their log allows, and what the test of the cascade found."""
+    """The log, with whole-list weights if the test refutes a cascade; and the test, None without lists."""
     found = cascade_test(log) if log.lists else None
     return (by_whole_lists(log) if found is not None and found.fails else log), found
 
@@ -198,7 +198,7 @@ class ValueBound(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether the log says enough of the policy to choose it."""
+        """Whether the effective sample is large enough for this policy to be chosen."""
         return self.effective >= LEAST_EFFECTIVE
 
 

@@ -28,7 +28,7 @@ def popularity(data: Prepared, *, shown: bool = False) -> Tensor:
 
 
 def recent(batch: Batch, codes: list[int], depth: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(position, item, lag) of the answers just before each position; lag 0 is the latest, lags below `depth`.
+    """(position, item, lag) of the latest items whose event is in `codes`, before each position; lag 0 is the last one.
 
     Only steps of the window are seen, as by a policy; items that were shown in vain are passed over.
     """
@@ -52,7 +52,7 @@ def recent(batch: Batch, codes: list[int], depth: int) -> tuple[Tensor, Tensor, 
 
 
 def memberships(data: Prepared, codes: list[int]) -> sparse.csr_matrix:
-    """Indicator matrix of the items in each training sequence: [S, V] of zeros and ones."""
+    """Indicator matrix of the items with an event in `codes` in each training sequence: [S, V] of zeros and ones."""
     train = data["train"]
     lengths = np.diff(train.offsets)
     sequence = np.repeat(np.arange(len(train)), lengths)

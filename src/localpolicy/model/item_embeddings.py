@@ -234,7 +234,7 @@ class BuiltEmbeddings(NamedTuple):
 
     @classmethod
     def of(cls, rows: Tensor, biases: dict[str, Tensor], *, leaf: bool) -> BuiltEmbeddings:
-        """Embeddings of a training step, as leaves of the graph or as a part of it."""
+        """Embeddings of a training step; with `leaf` as new leaves, whose gradients `backward` carries on."""
         if not leaf:
             return cls(rows, biases)
         leaves = {name: bias.detach().requires_grad_() for name, bias in biases.items()}

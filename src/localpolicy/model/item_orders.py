@@ -32,7 +32,7 @@ LATELY = 0.1  # share of the log's time after which an answer counts e times les
 
 @dataclass(frozen=True)
 class ItemOrder:
-    """Policy with equal probabilities at every position: shares in a fixed order of the items."""
+    """Base of policies that ignore the history: popularity's shares, the largest for the item of the highest score."""
 
     share: Tensor  # [V]
     origin: Origin
@@ -51,7 +51,7 @@ class ItemOrder:
 
     @classmethod
     def fit(cls, data: Prepared) -> Self:
-        """Count the items of the training split and order them."""
+        """Build the policy from the popularity and the `scores` of the items in the training split."""
         share, scores = popularity(data), cls.scores(data)
         if scores is not None:
             share = permuted_shares(share, scores)

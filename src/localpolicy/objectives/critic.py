@@ -59,7 +59,7 @@ class Critic(Objective):
     meetings: bool = Field(False, description="of first meetings, each with all its later rewards")
 
     def reads(self) -> Reads:
-        """Q at the taken action, and its mean under μ̂ at the next context."""
+        """Fields of the loss: Q at the taken action and, for kind `q` alone, its mean under μ̂ at the next context."""
         fields = {"q_fit"} | ({"next_value"} if self.kind == "q" else set())
         return Reads(
             frozenset(fields), self.kind, self.gamma, "expected", logging=self.logging, policy=False,

@@ -91,7 +91,7 @@ class ClosedForm(Objective):
         return fitting.improved(self, logging, critics)
 
     def undialled(self) -> Self:
-        """Settings with the dial at its defaults: those that decide the networks."""
+        """Settings with those of `DIAL` (β, budget, calibration, cap) at their defaults: these need no training."""
         return self.model_copy(update={name: type(self).model_fields[name].default for name in DIAL})
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:

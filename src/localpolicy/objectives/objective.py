@@ -84,7 +84,7 @@ class Objective(Settings):
         return fitting.network()
 
     def undialled(self) -> Objective | None:
-        """Settings without those of the dial, which need no training; None if every setting needs it."""
+        """Settings with those that need no training (β) at fixed values; None if every setting needs training."""
         return None
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:

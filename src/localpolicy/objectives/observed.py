@@ -94,17 +94,17 @@ class LPIObserved(TDObjective):
         return fitting.improved(self, logging, [end])
 
     def undialled(self) -> Self | None:
-        """The power form at β = 1; None of the others, whose networks β decides."""
+        """Settings of the power form at β = 1; None for the other forms, whose networks depend on β."""
         return self.model_copy(update={"beta": 1.0}) if self.form == "power" else None
 
     @property
     def described(self) -> str:
-        """Short text on how the policy is formed, for lists of runs."""
+        """Short text on the power form, for lists of runs; the other forms are not assembled and show none."""
         return "power form; from the logging policy to observed weights"
 
     @property
     def largest_factor(self) -> None:
-        """None: (π_0/μ̂)^(1/β) is not capped."""
+        """None: the factor of the power form, (π_0/μ̂)^(1/β), is not capped."""
 
     def beta_of(self, manifest: Mapping[str, Any]) -> float | None:
         """The β that the run was trained at."""

@@ -281,7 +281,7 @@ def _flat(table: pa.Table, label: str) -> RequestLog:
 
 
 def _answers(table: pa.Table, row: np.ndarray, considered: np.ndarray) -> Answers:
-    """Read the answers of a table's `considered` rows: an event, a reward, or both."""
+    """Read answers (an event, a reward, or both) from the `considered` rows; `row` names each row's candidate."""
     count = len(table)
     reward = numbers(table["reward"], "reward") if "reward" in table.column_names else np.full(count, np.nan)
     names: tuple[str, ...]

@@ -66,7 +66,7 @@ def served_tables(folder: Path | str) -> tuple[pa.Table, pa.Table]:
 
 
 def _seen(folder: Path) -> tuple[dict[str, tuple[int, float]], list[dict[str, Any]]]:
-    """Number of seen places and logged share of each list; and the answers."""
+    """Number of seen places of each list, with the share of requests that was logged; and all answers."""
     places: dict[str, tuple[int, float]] = {}
     outcomes = []
     for file in sorted(folder.glob("*.parquet")):

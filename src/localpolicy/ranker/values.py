@@ -71,7 +71,7 @@ class ListValues:
         self.shown = Shown(*(np.concatenate([getattr(part, name) for part in parts]) for name in Shown._fields))
 
     def _curve(self, block: Padded) -> tuple[np.ndarray, np.ndarray]:
-        """Return c of the drawn places of each list [B, K], and the number of drawn places [B]."""
+        """Return the examination c of drawn places [B, K], 0 elsewhere, and the number of drawn places [B]."""
         lists = shown_lists(self.log, block)
         drawn = (lists.at >= 0).sum(1) - lists.pinned
         place = lists.pinned[:, None] + np.arange(lists.at.shape[1])

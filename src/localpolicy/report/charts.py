@@ -117,7 +117,7 @@ class Chart:
 
     @property
     def policies(self) -> set[str]:
-        """Grid lines that a chart of `values` draws."""
+        """Names of the policies whose values the chart draws."""
         return {datum["policy"] for datum in self.spec["datasets"]["values"]}
 
 
@@ -170,7 +170,7 @@ def layer(name: str, data: str, mark: MarkType, *, aria: bool = False, **style: 
 
 
 def words(data: str, *, align: str, dx: int, dy: int) -> alt.Chart:
-    """Text layer with the name of each rule next to it."""
+    """Text layer that labels the reference lines in the data set `data`."""
     place: dict[str, Any] = {"align": align, "baseline": "top", "dx": dx, "dy": dy}
     return layer(f"{data}_words", data, "text", fontStyle="italic", color=DARK, **place)
 

@@ -28,7 +28,7 @@ NEXT = "Do the same with your own log: docs/tutorial.md begins with a CSV file a
 
 
 def _improved(policy: PolicyInfo) -> bool:
-    """Whether its objective has a β: π ∝ μ̂ exp(A/β), which is LPI."""
+    """Whether a policy's objective has a β, so that π ∝ μ̂ exp(A/β): LPI."""
     return policy.beta is not None
 
 
@@ -72,7 +72,7 @@ def _claim(figure: str, rule: str, holds: bool, claim: str, because: str, otherw
 
 
 def _at_equal_distance(section: Section) -> Claim:
-    """Whether an LPI policy that is no further from the log than IPS earns significantly more."""
+    """Claim that an LPI policy that is no further from the log than IPS earns significantly more."""
     claim, rule = (
         "our claim: at IPS's distance LPI earns more",
         "JS is no larger, and the gain's interval is above IPS's",

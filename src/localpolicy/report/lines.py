@@ -102,7 +102,7 @@ def curves(series: Sequence[Series], identity: str) -> list[Chart]:
 
 
 def _measured_on(values: Sequence[Datum]) -> str:
-    """Sentence on the sequences that a chart was measured on, by policy if they differ."""
+    """Sentence on which validation sequences a chart uses (all, or every second one), by policy if they differ."""
     names = defaultdict[str, dict[str, None]](dict)
     for datum in values:
         names[datum["on"]][datum["policy"]] = None

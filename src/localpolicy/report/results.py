@@ -142,7 +142,7 @@ def quality_tables(data: Prepared, quality: Quality) -> Iterator[Table]:
 
 
 def counts_table(data: Prepared) -> Table:
-    """Sequences and events of each split."""
+    """Table of the numbers of sequences and events in each split."""
     every = {**data.manifest["splits"], "all": data.manifest["counts"]}
     rows = [
         (name, f"{each['sequences']:,}", *(f"{each['events'][event]:,}" for event in data.events))

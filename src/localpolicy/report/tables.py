@@ -58,7 +58,7 @@ def evaluation_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def ranking_table(evaluation: Evaluation) -> Table:
-    """Groups of positions by metrics."""
+    """Table of ranking metrics, one row per group of positions."""
     names = list(next(iter(evaluation.metrics.values())))
     rows = []
     for group, figures in evaluation.metrics.items():
@@ -82,7 +82,7 @@ def _figure(evaluation: Evaluation, name: str) -> str:
 
 
 def policy_table(evaluation: Evaluation) -> Table:
-    """Logged reward, coverage, entropy and popularity."""
+    """Table of a policy's logged reward, coverage, entropy and popularity."""
     rows = [[name, _figure(evaluation, name)] for name in evaluation.figures if "." not in name]
     note = sentences({
         INTERVALS: True,
@@ -95,7 +95,7 @@ def policy_table(evaluation: Evaluation) -> Table:
 
 
 def divergence_table(divergence: Divergence) -> Table:
-    """Distance from each reference, and between references."""
+    """Table of JS and KL from each reference, and of the noise floor between references."""
     measured = {
         f"{each.name} ({each.objective}, seed {each.seed}, epoch {each.epoch} by {each.selected_by})": (
             divergence.js.by_name[each.name], divergence.kl.by_name[each.name],
@@ -295,7 +295,7 @@ def exchange_table(title: str, exchanges: Sequence[Exchange], note: str) -> Tabl
 
 
 def features_table(comparison: Comparison) -> Table:
-    """Runs that read the item table against runs of the same recipe that do not."""
+    """Table of runs that read the item table, each tested against a run of its recipe that does not."""
     rows: list[list[str | Cell]] = [
         [
             each.policy, f"{', '.join(each.features)}{', shuffled' if each.shuffled else ''}", each.against,

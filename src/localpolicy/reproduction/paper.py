@@ -79,7 +79,7 @@ def paper(what: str, *, out: Path | str, **settings: Any) -> PaperResult:
 
 
 def made(what: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], out: Path) -> PaperResult:
-    """Trained, measured, drawn and written, on each data set."""
+    """Train, measure, draw and write a table or figure on each data set; return it."""
     train, shown, _ = TRAINED[what]
     results = [train(*study, recipe) for study in studies]
     tables = [table for result in results for table in shown(result)]
@@ -95,7 +95,7 @@ def made(what: str, recipe: Recipe, studies: Sequence[tuple[DataSet, Study]], ou
 def _written(
     name: str, tables: list[Table], content: Any, out: Path, drawn: Sequence[Path] = (), missing: Sequence[str] = ()
 ) -> PaperResult:
-    """Write the tables in every form."""
+    """Write the tables as JSON, Markdown, LaTeX and HTML; return them with the paths of all files."""
     files = {form: out / f"{name}.{form}" for form in ("json", "md", "tex", "html")}
     write_json(files["json"], content)
     write_text(files["html"], tables_page(tables, title=tables[0].title))
@@ -193,7 +193,7 @@ def table2_table(data: DataSet) -> Table:
 
 
 def dial_tables(table: PaperTable) -> list[Table]:
-    """LPI over β or λ."""
+    """Table of LPI over β or λ, one row per value."""
     symbol, other = SYMBOLS[table.over], next(mark for key, mark in SYMBOLS.items() if key != table.over)
     rows = [
         [row.name, *(interval_text(Interval.known(row.estimate(name, table.split)), 4) for name in DIALLED)]

@@ -142,7 +142,7 @@ def paper_form(objective: str) -> list[str]:
 
 
 def greek(point: str) -> str:
-    """β=0.1 λ=1."""
+    """Name of a grid point with Greek letters: β=0.1 λ=1."""
     for name, symbol in SYMBOLS.items():
         point = point.replace(f"{name}=", f"{symbol}=")
     return point

@@ -63,7 +63,7 @@ def _truth_known(table: PaperTable) -> bool:
 
 
 def _cell(table: PaperTable, row: Pooled, name: str) -> Cell:
-    """Bold and stars are for the paper's rows, and never for JS: a larger distance is not better."""
+    """Cell of a metric; only the paper's rows get bold and stars, and JS never: a larger distance is not better."""
     lead, mean = table.leads.get(name), row.estimate(name).mean
     if row.key in OURS or name == "JS":
         return Cell(fixed(mean, 3))
@@ -227,7 +227,7 @@ def _all_above(all_tests: Mapping[tuple[str, str, str], Paired], upper: Sequence
 
 
 def _without_a_price(tests: Mapping[tuple[str, str, str], Paired], key: str) -> list[Claim]:
-    """More purchases ranked high than by any rival, and clicks no lower than by any."""
+    """Claims that the policy `key` ranks purchases higher than every rival, and clicks no lower than any."""
     purchase, click = SEEN
     claims = []
     for name, wanted, rule in ((purchase, 1, f"every difference above 0: {TESTED}"), (click, 0, "no mean below 0")):

@@ -153,7 +153,7 @@ def _begin(modules: Sequence[str]) -> None:
 
 
 def _done(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -> Outcome:
-    """Outcome of a task; `Stopped` if the deadline or a request to stop comes first."""
+    """Run a task and return its outcome; raise `Stopped` if the deadline or a request to stop comes first."""
     try:
         with _alarm(deadline):
             return work(task)
@@ -165,7 +165,7 @@ def _done(work: Callable[[Task], Outcome], task: Task, deadline: float | None) -
 
 @contextmanager
 def _alarm(deadline: float | None) -> Iterator[None]:
-    """Context manager: at the deadline, request the block to stop."""
+    """Context manager: request the block to stop at the deadline; raise `Stopped` if it has passed already."""
     if deadline is None:
         yield
         return

@@ -217,7 +217,7 @@ class Database:
 
     @contextmanager
     def only_mover(self) -> Iterator[None]:
-        """Context manager: the only rotation of, or erasure from, this log. The lock ends with the process."""
+        """Context manager: raise LocalPolicyError if another process rotates this log or erases from it."""
         busy = f"another process rotates {self.name} or erases from it; wait for it, then run this again."
         if self.postgres:
             if not self.rows("SELECT pg_try_advisory_lock(?)", (MOVING,))[0][0]:

@@ -90,7 +90,7 @@ class Visit:
 
 
 def visits(lists: Iterable[RolloutList], *, horizon_ms: int) -> list[tuple[str, Visit]]:
-    """Group lists, given by time, into visits: a person's lists of a stage within the horizon after the first."""
+    """Group lists, in order of time, into visits: a person's lists of a stage within the horizon after the first."""
     found: dict[tuple[str, str], Visit] = {}
     for row in lists:
         mine = found.setdefault((row.person, row.stage), Visit(row.time, row.arm, row.stage, row.mode == "fallback"))
@@ -118,7 +118,7 @@ def units_of(lists: Iterable[RolloutList], shares: Mapping[str, float], *, horiz
 
 @dataclass
 class Tally:
-    """Counts over a rollout's lists, complete once all have been read."""
+    """Answers with and without a reward, and policy versions by arm; complete once `rollout_lists` is exhausted."""
 
     known: int = 0  # answers with a reward
     policies: dict[str, set[str]] = field(default_factory=dict)  # versions that made lists, by arm

@@ -72,7 +72,7 @@ class LayerSlot:
         return made
 
     def _check_asks_no_more(self, made: Layer, served: Layer) -> None:
-        """Refuse a candidate that cannot answer what the served layer answers: nobody is refused for their arm."""
+        """Raise RunError if the new layer needs probabilities that clients need not send, or lacks a served critic."""
         if made.law["kind"] == "probabilities" != served.law["kind"]:
             raise RunError(f"{self.folder} needs the probability of every candidate, which clients need not send now.")
         if missing := sorted(served.about["critics"].keys() - made.about["critics"].keys()):

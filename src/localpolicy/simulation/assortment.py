@@ -25,7 +25,7 @@ class Assortment:
     depth: np.ndarray  # [V] in [-1, 1]: bait (< 0) costs purchase intent, depth builds it
 
     def draw(self, category: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Draw an item of each category, by popularity."""
+        """Draw an item of each category by popularity, from uniform numbers in [0, 1)."""
         return np.asarray(self.first[category] + self.law.sample(uniform, self.size[category]))
 
 

@@ -241,7 +241,7 @@ def _choice(choice: Choice, size: int, catalogue: int) -> tuple[np.ndarray, np.n
 
 
 def _times(sequence: np.ndarray, lengths: np.ndarray, gaps: np.ndarray) -> np.ndarray:
-    """Times of the events: each sequence begins at its own moment; within it, the gaps add up."""
+    """Times of the events: each sequence begins at a time of its own, then its gaps add up; its first gap is unused."""
     elapsed = np.cumsum(gaps)
     first = np.cumsum(lengths) - lengths
     return np.asarray(np.repeat(EPOCH + SEQUENCE_GAP * sequence - elapsed[first], lengths) + elapsed)

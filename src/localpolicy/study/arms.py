@@ -193,7 +193,7 @@ class Study:
             LOG.info("%s", stop)
 
     def _groups(self, arms: Sequence[Arm], *, measured: bool = True) -> list[Group]:
-        """Groups of arms that share their networks, for one process each."""
+        """Group arms that share networks, for one process each; with `measured=False` they are only trained."""
         by_networks: dict[str, list[Arm]] = {}
         for arm in arms:
             self._refuse_other(arm)

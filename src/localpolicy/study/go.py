@@ -94,7 +94,7 @@ class GoResult(Result):
 
     @property
     def known(self) -> str:
-        """Ranking of the models by what people took, for a log that decides nothing."""
+        """Text that ranks the models by what people took, for a log that decides nothing."""
         figure, till = self.comparison.ranked, self.comparison.question.amount
         listed = ", ".join(f"{each.name} {each.estimate(figure).mean:.4f}" for each in self.ranked)
         by = "What can be known is how high models rank what is bought next" if till else (

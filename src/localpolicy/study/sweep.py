@@ -242,7 +242,7 @@ def _reference(config: Config, seed: int) -> Arm:
 
 
 def _given(against: Sequence[Path | str], seeds: int) -> list[Arm]:
-    """Arms of the user's own runs, as references."""
+    """Reference arms of the user's own finished runs; warn of a run whose seed the sweep has too (0 to `seeds` - 1)."""
     runs = [Run(Path(run).resolve()) for run in against]
     for run in runs:
         if not run.finished:

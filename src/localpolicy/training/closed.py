@@ -74,7 +74,7 @@ class Together:
     backbone: nn.Module | None = None
 
     def finish(self) -> Run:
-        """Write the run. All ranks call."""
+        """Choose s and β, measure the policy, and write it as a run, which is returned. All ranks call."""
         data, ranks, run, config, before = self.data, self.ranks, self.run, self.config, self.before
         seconds = time.perf_counter() - self.began
         if ranks.leads:

@@ -36,7 +36,7 @@ def served(run: Run, data: Prepared) -> bool:
 
 
 def origin_of(objective: Objective, data: Prepared, *, heads: Collection[str]) -> Origin:
-    """Origin of a policy, with its head for μ̂: by its objective, or as a copy of the policy that served the log."""
+    """Origin of a policy: its objective and log, and which of its heads estimates μ, if any."""
     reads = objective.reads()
     copies = reads.teacher and reads.beta is None and served(Run(reads.logging), data)
     beside = "logging" if "logging" in heads else None

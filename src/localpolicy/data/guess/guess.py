@@ -200,7 +200,7 @@ def _by_choices(path: Path, meant: dict[str, str], *, skip_malformed: bool) -> t
 
 
 def _by_ends(meant: dict[str, str], names: Sequence[str]) -> list[str]:
-    """Find person and item without a known name: by its end, as the only id left, by request, or one row each."""
+    """Add the columns of item and person to `meant` if no usual name gave them, by less sure signs; return notes."""
     notes = []
     for ours, what in (("item_id", "item"), ("sequence_id", "person or visit")):
         free = "request" if ours == "sequence_id" else ""  # a request may stand for a visit, never for an item

@@ -92,7 +92,7 @@ def settle_lists(state: GuessState) -> None:
 
 
 def _one_list_each(state: GuessState, place: str) -> str | None:
-    """The sequence's own column, if no column names lists and each sequence's rows stand at places of their own."""
+    """Column of the sequence, if each sequence is one list (distinct places, no column that names lists), else None."""
     who = state.meant["sequence_id"]
     if "request" in state.meant or who == ROW or "+" in who or not state.log.are_lists(who, place):
         return None
@@ -101,7 +101,7 @@ def _one_list_each(state: GuessState, place: str) -> str | None:
 
 
 def _answers_lack(state: GuessState, propensity: str, event: str, shown: Mapping[str, str]) -> bool:
-    """Whether the rows of answers state no propensities, so that those of impressions do."""
+    """Whether under 95 % of the rows of answers state a propensity, so that those of impressions are used."""
     words = ", ".join("'" + word.replace("'", "''") + "'" for word in shown)
     answered = f"{state.log.sql(event)} NOT IN ({words})"
     stated = state.log.count(f"CASE WHEN {answered} THEN {state.log.sql(propensity)} END")

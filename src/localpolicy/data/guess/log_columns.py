@@ -65,7 +65,7 @@ class LogColumns:
         return self.count(self.sql(name)) / max(self.count(), 1)
 
     def several(self, who: str, name: str) -> int:
-        """Return how many values of the column `who` have several values of the column `name`."""
+        """Return the number of values of the column `who` that occur with several values of the column `name`."""
         each = f"SELECT {self.sql(who)} FROM log GROUP BY 1 HAVING COUNT(DISTINCT {self.sql(name)}) > 1"
         return int(self.engine.rows(f"SELECT COUNT(*) FROM ({each})")[0][0])
 
@@ -100,7 +100,7 @@ class LogColumns:
         return next((unit for unit, (low, high) in EPOCHS.items() if middle and low <= middle < high), None)
 
     def times(self, name: str, *, asked: Notation | None = None) -> tuple[Notation, str]:
-        """Return the notation of a column's times, by the rule of `prepare`, and one of them."""
+        """Return the notation of a column's times (`asked`, or by the rule of `prepare`), and one of its values."""
         text = f"typeof({self.sql(name)}) = 'VARCHAR'"  # timestamps are read as they are
         first = [row[0] for row in self.engine.rows(f"SELECT {self.sql(name)} FROM log WHERE {text} LIMIT {SAMPLE}")]
         first = [value for value in first if value is not None]

@@ -94,7 +94,7 @@ def _day_and_clock(engine: DuckDB, table: SourceTable) -> tuple[str, str] | None
 
 
 def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
-    """The column of cases, in a log of choices: each case has several alternatives, and one of them was chosen.
+    """Column of cases, in a log of choices: each has several alternatives, one of them chosen. None in other logs.
 
     A case has a name of its own; with a column of alternatives it may be the person, or the column `id`. Without
     such names the values may tell.

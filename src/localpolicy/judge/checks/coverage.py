@@ -24,5 +24,5 @@ def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> C
 
 
 def lists_reach_enough(case: Case) -> list[Claim]:
-    """Coverage check of a case, against the lists of the deployed policy."""
+    """Coverage check against the lists of the deployed policy; none if that is the log itself."""
     return [] if case.deployed is None else [coverage_check(case.evaluation, case.deployed, case.rules)]

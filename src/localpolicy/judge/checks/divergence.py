@@ -13,7 +13,7 @@ from localpolicy.measure.estimate import Interval
 
 
 def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Claim]:
-    """JS within the budget, and within the allowed multiple of the floor. A budget below the floor is refused."""
+    """Claims that JS is within its budget and a multiple of the floor; ConfigError for a budget below the floor."""
     asked = rules.max_js is not None or rules.max_floor_ratio is not None
     if divergence is None:
         reason = "no reference estimates the logging policy: give an mle run with --against"

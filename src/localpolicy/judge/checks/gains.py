@@ -45,7 +45,8 @@ def gain_claim(
 
     No where all of its interval lies below `smallest_gain` of the old figure, however significant it is; yes where it
     lies above `min_gain` and the gain itself is worth having; else it cannot tell. So a wider interval around the same
-    gain never says more. A `min_gain` below 0 accepts losses, and so any gain.
+    gain never says more. A `min_gain` below 0 accepts losses, and so any gain. `unknown` is how far
+    the gain may be off, however large the sample.
     """
     worth = max(rules.min_gain, rules.smallest(old))
     smallest = rules.min_gain if rules.min_gain < 0 else worth

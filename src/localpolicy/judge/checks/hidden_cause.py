@@ -13,7 +13,7 @@ ASSUMED = "each weight within [w/Γ, Γw]: the marginal sensitivity model"
 
 
 def hidden_cause_check(found: Sensitivity, n: int) -> Claim:
-    """Γ*, and the Γ of the strongest cause that the log shows."""
+    """Claim, for information, with Γ* of the gain and the Γ of the strongest cause that the log shows."""
     seen = "the log shows no cause to compare it with"
     if found.yardstick is not None:
         seen = f"leaving out {found.cause} amounts to {found.yardstick:.2f}"
@@ -27,7 +27,7 @@ def hidden_cause_check(found: Sensitivity, n: int) -> Claim:
 
 
 def of_answers(case: Case, new: Answers, old: Answers) -> list[Claim]:
-    """Claim on a gain in the reward per answer; empty if that gain is not known."""
+    """Claim on the hidden cause that would undo a gain in reward per answer; none if that gain is not known."""
     if new.refusal or old.refusal or new.weight is None:
         return []
     choices = new.choices

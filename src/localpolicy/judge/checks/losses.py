@@ -26,7 +26,7 @@ def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[
 
 
 def no_loss(name: str, values: Mapping[str, Values], allowed: float, rules: GateRules, *, nothing: str) -> Claim:
-    """Claim that no part of the positions (`values` by name) loses significantly more than `allowed`."""
+    """Claim that none of the parts `values` loses significantly more than `allowed`; `nothing`: why there are none."""
     if not values:
         return check(name, "not asked", nothing)
     if all(np.allclose(new, old, rtol=0, atol=1e-9) for new, old, _ in values.values()):

@@ -52,7 +52,7 @@ def weights_of(name: str, scores: Scores) -> dict[str, np.ndarray]:
 
 
 def true_propensities(case: Case) -> list[Claim]:
-    """Whether the new policy or an estimate of the log shows that the propensities are another law's."""
+    """Claim that the logged propensities are those of what was shown; none if the log states no propensities."""
     scores = case.evaluation.scores
     if scores.propensity is None or not case.rules.reference_fit:
         return []

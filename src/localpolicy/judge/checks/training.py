@@ -87,13 +87,13 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
 
 
 def reference_fit(case: Case) -> list[Claim]:
-    """Whether the estimates predict the log."""
+    """Claim that every estimate of the log predicts it well enough; none if the rules turn the check off."""
     if not case.rules.reference_fit:
         return []
     return [reference_fit_check(case.evaluation, case.popular, case.data.n_items, case.rules)]
 
 
 def out_of_time(case: Case) -> Claim | None:
-    """Whether the clock ended training before the estimates had learned the log."""
+    """Claim "cannot tell" if the time limit ended training before the estimates beat popularity, else None."""
     trained = {each.name: each.run for each in case.estimates if each.run is not None and case.rules.reference_fit}
     return training_check(case.evaluation, case.popular, trained, case.rules)

@@ -140,5 +140,5 @@ def gain_in_value(case: Case) -> list[Claim]:
 
 
 def no_lower_value(case: Case) -> list[Claim]:
-    """Claim that the new policy earns not significantly less; for kinds of log where another check decides."""
+    """Claim that the new policy earns not significantly less, if another check decides; none against the log itself."""
     return [] if case.deployed is None else [value_check(case.evaluation, case.deployed, case.rules, decides=False)]

@@ -63,7 +63,7 @@ def backbone_called(name: str) -> Callable[..., nn.Module]:
 
 
 def remember(backbone: nn.Module) -> None:
-    """Keep an untrained copy of a module that the user passed."""
+    """Keep an untrained copy of a module that the user passed, which `passed_before` returns by its name."""
     _PASSED[plugins.name_of(backbone)] = copy.deepcopy(backbone)
 
 
