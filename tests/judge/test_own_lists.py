@@ -136,7 +136,7 @@ def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_ever
 
 
 @pytest.mark.parametrize(
-    ("rows", "names", "said"),
+    ("rows", "names", "message"),
     [
         ([("a", 1)], ["sequence_id", "what"], "no column item_id"),
         ([("nobody", 100)], ["sequence_id", "item_id"], "no list is of a sequence of the test split"),
@@ -145,9 +145,9 @@ def test_the_latest_list_of_a_sequence_holds_and_a_list_without_an_owner_is_ever
         ([("film", 1)], ["item_id", "rank"], "item_id is string, and the log writes it as int64"),
     ],
 )
-def test_a_file_that_holds_no_lists_is_refused(place, tmp_path, rows, names, said):
+def test_a_file_that_holds_no_lists_is_refused(place, tmp_path, rows, names, message):
     write_lists(tmp_path / "lists.csv", rows, names)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         read_list_policy(tmp_path / "lists.csv", Prepared(place / "data"), "test")
 
 

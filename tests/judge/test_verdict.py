@@ -258,7 +258,7 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "message"),
     [
         ("foo", "got 'foo' \\(known: all.HR@20, "),
         ("foo.nDCG@20", "got 'foo.nDCG@20' \\(known: all, click, new, purchase, "),
@@ -268,9 +268,9 @@ def test_what_cannot_be_compared_is_refused_by_name(runs, other, named):
         ("click.nDGC@20", "no metric 'nDGC@20'"),
     ],
 )
-def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, said):
+def test_a_column_that_is_no_figure_is_refused_before_anything_is_measured(runs, monkeypatch, column, message):
     monkeypatch.setattr(import_module("localpolicy.judge.harness"), "scored", None)
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         compare([runs["impressions.mle0"]], columns=["click.HR@20", column])
 
 
