@@ -163,7 +163,7 @@ def test_a_policy_whose_lists_earn_less_is_not_deployed():
         log = drawn(3_000, seed)
         check = value_check(judged("new", *log, PI), None, GateRules())
         answers.append(check.outcome)
-        assert check.unit == "lists" and "its first place alone: +" in check.because
+        assert check.unit == "lists" and "Its first place alone: +" in check.because
     assert "yes" not in answers
 
 
