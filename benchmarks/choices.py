@@ -27,7 +27,7 @@ from localpolicy.data.batches import Windows
 from localpolicy.measure.decisions import decisions
 from localpolicy.measure.score import ItemMeans, score
 from localpolicy.measure.value import value_bounds
-from localpolicy.training.choice import MULTIPLES
+from localpolicy.training.beta_selection import MULTIPLES
 from localpolicy.training.train import train
 from localpolicy.training.validation import reward_scale
 

@@ -36,7 +36,7 @@ from localpolicy.model.towers import Towers
 from localpolicy.objectives.lpi import LPI
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.simulation.lists import list_value
-from localpolicy.training.choice import choose
+from localpolicy.training.beta_selection import choose
 
 CASES: dict[str, Case | None] = {
     "store, 150 items": Case("store", 6_000, ("items=150",)),

@@ -35,7 +35,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.measure.estimate import clustered_se
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.summary import values_of
+from localpolicy.measure.position_metrics import values_of
 from localpolicy.runs.baselines import baseline_called
 from localpolicy.runs.config import PRESETS, Config
 from localpolicy.runs.run import Run

@@ -33,9 +33,9 @@ from scipy import stats
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
 from localpolicy.measure.answers import Choices, choices_of, log_probability, snips
+from localpolicy.measure.position_metrics import Scores, answered, reward_weighted
 from localpolicy.measure.score import score
 from localpolicy.measure.significance import paired
-from localpolicy.measure.summary import Scores, answered, reward_weighted
 from localpolicy.measure.truth import PolicyAgent, histories, world_numbers
 from localpolicy.model.baselines import BASELINES
 from localpolicy.model.deployable import Deployable

@@ -26,8 +26,8 @@ from localpolicy.judge.checks.gains import gain_check
 from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.measure.score import CANDIDATES, liking
-from localpolicy.measure.summary import Scores
 from localpolicy.measure.value import value_of_scores
 from localpolicy.simulation.lists import list_value
 

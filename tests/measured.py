@@ -15,8 +15,8 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measure
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.measure.significance import holm_factors
-from localpolicy.measure.summary import Scores
 from localpolicy.model.config import ModelConfig
 from localpolicy.model.deployable import Origin
 from localpolicy.model.network import Network

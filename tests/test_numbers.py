@@ -61,7 +61,7 @@ OWNED = {
     r"len\(np\.unique\(.*(sequence|cluster)": "measure/estimate.py",
     r"\b0\.693?\b|math\.log\(2\)": "measure/divergence.py",  # the largest JS
     r"\*\*\*|p < 0?\.05": "measure/significance.py",  # stars and their levels
-    r"\(5, 10, 15\)": "measure/summary.py",
+    r"\(5, 10, 15\)": "measure/position_metrics.py",
     r"\"HR@20\", \"nDCG@20\"\)": "measure/metrics.py",
     r"5, 10 and 20": "",
     r"below (half|a tenth) of": "study/trajectory.py",

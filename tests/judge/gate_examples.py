@@ -12,7 +12,7 @@ from measured import scores
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.summary import ranking
+from localpolicy.measure.position_metrics import ranking
 from localpolicy.runs.config import Config
 
 

@@ -20,8 +20,8 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE, decisions
 from localpolicy.measure.estimators import Contributions, skewed
+from localpolicy.measure.load_candidates import _elsewhere
 from localpolicy.measure.metrics import Question
-from localpolicy.measure.opening import _elsewhere
 from localpolicy.measure.truth import true_value
 from localpolicy.measure.value import value_of
 from localpolicy.report.gate import gate_contents, gate_headline, gate_tables

@@ -16,8 +16,8 @@ from localpolicy.judge.harness import Pair
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.decisions import OverlapRules, decisions
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.position_metrics import ranking
 from localpolicy.measure.significance import column_leads
-from localpolicy.measure.summary import ranking
 from localpolicy.measure.value import value_of
 
 HIT, MISSED = 1.0, 9.0

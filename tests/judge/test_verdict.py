@@ -27,9 +27,9 @@ from localpolicy.judge.gate import gate
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluate import evaluate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.opening import open_data
+from localpolicy.measure.load_candidates import open_data
+from localpolicy.measure.position_metrics import ranking
 from localpolicy.measure.significance import breakdown
-from localpolicy.measure.summary import ranking
 from localpolicy.model.weights import load_weights, save_weights
 from localpolicy.report.tables import comparison_table, comparison_tables
 from localpolicy.runs.config import Config

@@ -12,7 +12,7 @@ from measured import EVENTS, scores
 from localpolicy.errors import ConfigError
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import metric
-from localpolicy.measure.summary import (
+from localpolicy.measure.position_metrics import (
     coverage,
     figure,
     flat,

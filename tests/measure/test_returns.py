@@ -12,6 +12,7 @@ import pytest
 from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.measure.decisions import Decisions, OverlapRules, overlap
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.measure.returns import (
     NO_ITEM,
     Opinion,
@@ -22,7 +23,6 @@ from localpolicy.measure.returns import (
     read_visits,
     return_gain,
 )
-from localpolicy.measure.summary import Scores
 
 ITEMS, STEPS = 3, 3
 PAY = np.array([[0.2, 0.0, 0.5], [0.9, 0.1, 0.3], [0.0, 0.6, 0.4]])  # by the item before, by the item

@@ -12,8 +12,8 @@ from localpolicy.errors import DataError
 from localpolicy.measure.decisions import decisions
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.measure.position_metrics import ranking
 from localpolicy.measure.score import score
-from localpolicy.measure.summary import ranking
 from localpolicy.types import START, Batch
 
 ITEMS = 9

@@ -8,7 +8,7 @@ from measured import scores
 from localpolicy.judge import comparison
 from localpolicy.judge.comparison import Comparison
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.summary import ranking
+from localpolicy.measure.position_metrics import ranking
 from localpolicy.report.tables import comparison_table
 
 

@@ -21,8 +21,8 @@ from localpolicy.judge.verdict import SHOWN, WORTH
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import Question
+from localpolicy.measure.position_metrics import ranking
 from localpolicy.measure.significance import Paired
-from localpolicy.measure.summary import ranking
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_headline import comparison_headline
 from localpolicy.report.page import policies_table

@@ -13,7 +13,7 @@ from page_tree import cells, parse, specs
 from localpolicy.cli.main import main
 from localpolicy.errors import ConfigError
 from localpolicy.judge.compare import compare
-from localpolicy.measure.summary import answered, segments
+from localpolicy.measure.position_metrics import answered, segments
 from localpolicy.report.comparison import comparison_section, write_comparison
 
 pytest.importorskip("altair", reason="the extra `report` is not installed")

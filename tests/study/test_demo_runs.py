@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from localpolicy.measure.estimate import Interval, Measurement
-from localpolicy.measure.opening import open_data
+from localpolicy.measure.load_candidates import open_data
 from localpolicy.report import demo as module
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.runs.run import Run

@@ -14,7 +14,7 @@ from localpolicy.objectives.distill import Distill
 from localpolicy.objectives.mle import MLE
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
-from localpolicy.training import captured, trainer
+from localpolicy.training import cuda_graphs, trainer
 from localpolicy.training.setup import build_reader, resolve
 from localpolicy.training.train import train
 
@@ -26,13 +26,13 @@ def test_steps_of_a_fixed_size_train_the_same(name, windows, small, tmp_path, mo
     config = Config.parse({**groups, "train": {"epochs": 2, "batch_size": 16, "device": "cpu"}})
     plain = train(small, out=tmp_path / "plain", config=config)
     monkeypatch.setattr(trainer, "refusal", lambda *_: None)
-    start = captured.CapturedSteps.__init__
+    start = cuda_graphs.CapturedSteps.__init__
 
     def on_a_cpu(self, *given):
         start(self, *given)
         self.refused = "a CPU has no graphs"
 
-    monkeypatch.setattr(captured.CapturedSteps, "__init__", on_a_cpu)
+    monkeypatch.setattr(cuda_graphs.CapturedSteps, "__init__", on_a_cpu)
     fixed = train(small, out=tmp_path / "fixed", config=config)
     assert fixed.manifest["steps_not_captured"] == "a CPU has no graphs"
     for one, two in zip(plain.metrics(), fixed.metrics(), strict=True):
@@ -49,7 +49,7 @@ def test_what_cannot_be_captured_says_why(small, tmp_path):
     assert not run.manifest["steps_captured"]
     assert run.manifest["steps_not_captured"] == "graphs are captured on CUDA devices alone"
     config = Config.parse({"train": {"device": "cuda", "capture": False}})
-    assert captured.refusal(config, None, None, ALONE) == "train.capture is false"
+    assert cuda_graphs.refusal(config, None, None, ALONE) == "train.capture is false"
 
 
 class Likelier(MLE):
@@ -67,7 +67,7 @@ def test_an_objective_says_itself_whether_its_steps_may_be_replayed(objective, c
     config = resolve(Config.parse({"objective": objective(), "train": {"device": "cpu"}}), small)
     reader = build_reader(small, config)
     config = config.model_copy(update={"train": config.train.model_copy(update={"device": "cuda"})})
-    said = captured.refusal(config, reader, Windows(small, "train", config.data), ALONE)
+    said = cuda_graphs.refusal(config, reader, Windows(small, "train", config.data), ALONE)
     assert (said is None) == captured_steps and (said is None or "capturable" in said)
 
 
@@ -130,11 +130,11 @@ class FakeDevice:
 def test_a_later_capture_that_fails_leaves_every_step_right(small, monkeypatch):
     device = FakeDevice()
     fails = iter([False, True])
-    monkeypatch.setattr(captured.torch.cuda, "CUDAGraph", lambda: device.graph(fails=next(fails)))
-    monkeypatch.setattr(captured, "_captured_into", device.captured_into)
-    monkeypatch.setattr(captured, "_restart_generator", device.restart_generator)
+    monkeypatch.setattr(cuda_graphs.torch.cuda, "CUDAGraph", lambda: device.graph(fails=next(fails)))
+    monkeypatch.setattr(cuda_graphs, "_captured_into", device.captured_into)
+    monkeypatch.setattr(cuda_graphs, "_restart_generator", device.restart_generator)
     config = resolve(Config.parse({"objective": {"name": "mle"}, "train": {"device": "cpu", "batch_size": 4}}), small)
-    steps = captured.CapturedSteps(device, Windows(small, "train", config.data), config)
+    steps = cuda_graphs.CapturedSteps(device, Windows(small, "train", config.data), config)
     batch = next(iter(steps.planner.epoch(seed=0, epoch=0)))
     coins = [True, True, False, True, False, True, False, True]  # the second coin's capture is the one that fails
     replayed = []

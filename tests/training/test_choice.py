@@ -24,7 +24,7 @@ from localpolicy.runtime.ranks import ALONE
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
 from localpolicy.study.demo import SCENARIOS
-from localpolicy.training.choice import MULTIPLES, choose
+from localpolicy.training.beta_selection import MULTIPLES, choose
 from localpolicy.training.critic_quality import calibrate
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import train

@@ -145,7 +145,7 @@ def test_a_run_killed_in_any_stage_resumes_exactly(stage, stop, small, whole, tm
 def test_a_run_killed_before_its_assembly_resumes(small, whole, tmp_path, monkeypatch):
     settings = config(checkpoint_every=2)
     with monkeypatch.context() as patch, pytest.raises(KeyError, match="now"):
-        patch.setattr("localpolicy.training.closed.choose", lambda *a, **k: (_ for _ in ()).throw(KeyError("now")))
+        patch.setattr("localpolicy.training.closed_form.choose", lambda *a, **k: (_ for _ in ()).throw(KeyError("now")))
         train(small, out=tmp_path / "broken", config=settings)
     assert comparable(train(small, out=tmp_path / "broken", config=settings, resume=True)) == comparable(whole)
 

@@ -13,7 +13,7 @@ from localpolicy.measure.returns import ReturnModel, Visits, read_visits, return
 from localpolicy.measure.score import score
 from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
-from localpolicy.training.choice import ENOUGH, MULTIPLES, BetaCandidate, _best, choose, judged_rows
+from localpolicy.training.beta_selection import ENOUGH, MULTIPLES, BetaCandidate, _best, choose, judged_rows
 from localpolicy.training.held_out import read_held_out
 from localpolicy.training.train import improving_objective, train
 

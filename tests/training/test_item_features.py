@@ -15,7 +15,7 @@ from localpolicy.model.weights import load_weights
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.tables import comparison_tables
 from localpolicy.runs.config import Config
-from localpolicy.training import captured, trainer
+from localpolicy.training import cuda_graphs, trainer
 from localpolicy.training.setup import item_inputs
 from localpolicy.training.train import train
 
@@ -62,13 +62,13 @@ def test_steps_of_a_fixed_size_train_the_same(name, data, tmp_path, monkeypatch)
     settings = config(name, model={"dropout": 0.0, "id_dropout": 0.0})
     plain = train(data, out=tmp_path / "plain", config=settings)
     monkeypatch.setattr(trainer, "refusal", lambda *_: None)
-    start = captured.CapturedSteps.__init__
+    start = cuda_graphs.CapturedSteps.__init__
 
     def on_a_cpu(self, *given):
         start(self, *given)
         self.refused = "a CPU has no graphs"
 
-    monkeypatch.setattr(captured.CapturedSteps, "__init__", on_a_cpu)
+    monkeypatch.setattr(cuda_graphs.CapturedSteps, "__init__", on_a_cpu)
     fixed = train(data, out=tmp_path / "fixed", config=settings)
     for one, two in zip(plain.metrics(), fixed.metrics(), strict=True):
         for group in ("losses", "weights", "validation"):

@@ -18,8 +18,8 @@ from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.evaluation import Evaluation, deciding_figure
 from localpolicy.measure.later import Later, Returns, later_in, returns_of
 from localpolicy.measure.metrics import Question, question_of
+from localpolicy.measure.position_metrics import AGREEMENT, LIKED
 from localpolicy.measure.returns import Visits
-from localpolicy.measure.summary import AGREEMENT, LIKED
 from localpolicy.model.baselines import popularity
 
 CHOSEN_OTHERWISE = "the epochs of the two were chosen by different figures"  # a refusal in short

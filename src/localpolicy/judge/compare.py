@@ -21,9 +21,9 @@ from localpolicy.measure.divergence import floor_between
 from localpolicy.measure.evaluate import world_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.load_candidates import open_candidate
 from localpolicy.measure.metrics import AT_20, AT_K, EvaluateConfig, metric, paid_events, question_of
-from localpolicy.measure.opening import open_candidate
-from localpolicy.measure.summary import WEIGHTED, WHATEVER_EVENT
+from localpolicy.measure.position_metrics import WEIGHTED, WHATEVER_EVENT
 from localpolicy.measure.truth import true_value
 from localpolicy.simulation.truth import EPISODES, load_world
 

@@ -31,6 +31,7 @@ from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation, deciding_figure, rank_correlations
 from localpolicy.measure.frontier import Exchange, exchanged
 from localpolicy.measure.metrics import AT_K, Question
+from localpolicy.measure.position_metrics import AGREEMENT, COMPARED, LIKED
 from localpolicy.measure.significance import (
     Bucket,
     Lead,
@@ -40,7 +41,6 @@ from localpolicy.measure.significance import (
     paired_bootstrap,
     paired_family,
 )
-from localpolicy.measure.summary import AGREEMENT, COMPARED, LIKED
 from localpolicy.measure.truth import true_gains
 from localpolicy.model.baselines import BASELINES
 from localpolicy.results import Result

@@ -18,10 +18,10 @@ from localpolicy.measure.divergence import Reference
 from localpolicy.measure.evaluate import measured, scored, settings_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import Imputation
+from localpolicy.measure.load_candidates import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
 from localpolicy.measure.metrics import EvaluateConfig, by_meetings
-from localpolicy.measure.opening import has_likeliest, made_of, open_all, open_likeliest, shared_seeds
+from localpolicy.measure.position_metrics import LIKED, Scores
 from localpolicy.measure.score import ItemMeans
-from localpolicy.measure.summary import LIKED, Scores
 from localpolicy.model.baselines import BASELINES, simple_baselines
 from localpolicy.model.list_policy import people_of
 from localpolicy.runs.baselines import is_baseline

@@ -36,8 +36,8 @@ from localpolicy.data.store import NO_ANSWER
 from localpolicy.measure.decisions import OverlapRules, effective_sample
 from localpolicy.measure.estimate import CONFIDENCE, REACH, Interval, Measurement, mean_estimate
 from localpolicy.measure.estimators.ips import CAP
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.measure.significance import Paired, paired
-from localpolicy.measure.summary import Scores
 
 WORTH, TOGETHER = "reward per answer", "worth and number of answers"  # their names in the long table
 RANKS, SMALL = "nDCG@20", 1e-12

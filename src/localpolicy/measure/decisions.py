@@ -28,7 +28,7 @@ from localpolicy.measure.estimate import REACH, clustered_se
 from localpolicy.settings import Settings
 
 if TYPE_CHECKING:  # rules and estimates are read without torch
-    from localpolicy.measure.summary import Scores
+    from localpolicy.measure.position_metrics import Scores
 
 Estimand = Literal["decision", "first place", "one place changed", "whole list"]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from localpolicy.catalogue.statistics import pairs_of
 from localpolicy.measure.estimate import Estimate, Interval, as_json, mean_estimate, mean_of_estimates, quantiles
-from localpolicy.measure.summary import Scores, segments
+from localpolicy.measure.position_metrics import Scores, segments
 
 MOST_JS = math.log(2)  # of two policies that have no item in common
 

@@ -28,10 +28,10 @@ from localpolicy.measure.divergence import divergence
 from localpolicy.measure.estimate import Estimate
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.imputation import Imputation, imputation_at, imputed_reward
+from localpolicy.measure.load_candidates import made_of, open_all, shared_seeds
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
-from localpolicy.measure.opening import made_of, open_all, shared_seeds
+from localpolicy.measure.position_metrics import AGREEMENT, LIKED, Scores, figure, ranking, shown_figures
 from localpolicy.measure.score import Scorer, reward_model, score
-from localpolicy.measure.summary import AGREEMENT, LIKED, Scores, figure, ranking, shown_figures
 from localpolicy.measure.truth import true_value
 from localpolicy.measure.value import value_of_scores
 from localpolicy.model.catalogue_mapping import device_of

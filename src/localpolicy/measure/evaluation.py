@@ -24,7 +24,7 @@ from localpolicy.measure.estimate import (
 )
 from localpolicy.measure.estimators import INTERVAL
 from localpolicy.measure.metrics import AT_20
-from localpolicy.measure.summary import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
+from localpolicy.measure.position_metrics import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
 from localpolicy.measure.truth import Truth
 from localpolicy.measure.value import OffPolicy
 from localpolicy.results import Result

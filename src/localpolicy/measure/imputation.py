@@ -21,7 +21,7 @@ from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.summary import Scores
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import whole_folder
 from localpolicy.runtime.progress import progress

@@ -23,7 +23,7 @@ from localpolicy.measure.estimate import CONFIDENCE, clustered_se, sequences_of,
 from localpolicy.measure.returns import ReturnGain, ReturnModel, Visits, decision_rows, read_visits, return_gain
 
 if TYPE_CHECKING:
-    from localpolicy.measure.summary import Scores
+    from localpolicy.measure.position_metrics import Scores
 
 FEWEST_VISITS = 20  # below these the future is not tested
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from localpolicy.measure.summary import Scores
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.model.lists import names_of
 
 MOST = 10  # items, of both directions together

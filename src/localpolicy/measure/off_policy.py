@@ -18,8 +18,8 @@ from localpolicy.measure.decisions import Decisions, Estimand, OverlapRules, of_
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.estimators import Estimator, by_name
 from localpolicy.measure.evaluate import measure, settings_of
+from localpolicy.measure.load_candidates import data_for, open_all
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.opening import data_for, open_all
 from localpolicy.measure.value import OffPolicy as OffPolicy
 from localpolicy.measure.value import value_of_questions, value_of_scores
 from localpolicy.model.catalogue_mapping import context_length, remap

@@ -31,7 +31,7 @@ from localpolicy.measure.intervals import Contributions
 from localpolicy.types import Batch
 
 if TYPE_CHECKING:
-    from localpolicy.measure.summary import Scores
+    from localpolicy.measure.position_metrics import Scores
 
 Asked = Literal["visit", "deviation"]
 NO_ITEM = -1  # before the first decision of a visit

@@ -25,7 +25,7 @@ from localpolicy.data.first_meetings import met_before
 from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.logits import Logits
-from localpolicy.measure.summary import Scores
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.model.policy import Policy
 from localpolicy.runtime.progress import progress
 from localpolicy.runtime.ranks import ALONE, Ranks

@@ -25,7 +25,7 @@ from localpolicy.measure.estimate import (
     t_reach,
     wilson,
 )
-from localpolicy.measure.summary import LENGTHS, bins
+from localpolicy.measure.position_metrics import LENGTHS, bins
 
 MOST_UNITS = 2_000  # drawn from by the bootstrap
 Key = TypeVar("Key", bound=Hashable)

@@ -30,8 +30,8 @@ from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import DataError
 from localpolicy.logits import DenseLogits
 from localpolicy.measure.estimate import mean_estimate, standard_error
+from localpolicy.measure.position_metrics import coverage
 from localpolicy.measure.significance import Paired, holm_steps
-from localpolicy.measure.summary import coverage
 from localpolicy.model.catalogue_mapping import context_length, device_of
 from localpolicy.model.deployable import Deployable
 from localpolicy.simulation.events import World

@@ -1,11 +1,11 @@
 """What would another policy earn? J(π) from a log of propensities: every estimator, its interval, or a plain refusal.
 
 What chooses between policies is a lower confidence bound of the value, by one of the `estimators` that have one. The
-default is `snips`: it chose best where the truth is known (docs/results/evaluation.md). β (`training.choice`), epochs
-(`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired difference of `contributions`)
-all come here, so that they agree. Below an effective sample of a tenth of the decisions nothing is chosen: estimates no
-longer rank policies as the truth does. All speak of one deviation from μ; where the log has lists, of one whole list:
-under a cascade, or by the ratios of whole lists where the log refutes one (`list_tests`).
+default is `snips`: it chose best where the truth is known (docs/results/evaluation.md). β (`training.beta_selection`),
+epochs (`value_low` of `train.select`, and with it a sweep and the demo) and the gate (a paired difference of
+`contributions`) all come here, so that they agree. Below an effective sample of a tenth of the decisions nothing is
+chosen: estimates no longer rank policies as the truth does. All speak of one deviation from μ; where the log has lists,
+of one whole list: under a cascade, or by the ratios of whole lists where the log refutes one (`list_tests`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from localpolicy.measure.list_tests import Checked, by_whole_lists, cascade_test
 from localpolicy.results import Result
 
 if TYPE_CHECKING:
-    from localpolicy.measure.summary import Scores
+    from localpolicy.measure.position_metrics import Scores
 
 
 @dataclass(frozen=True, repr=False)

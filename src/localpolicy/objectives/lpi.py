@@ -10,7 +10,8 @@ the critics learn from first meetings there, each credited with all rewards of t
 choices that the gate judges by.
 
 Departures from the paper: the critic estimates Q_μ, starts from μ̂'s weights, and is multiplied by its held-out
-calibration; β is chosen on held-out sequences unless it is given (see `training.closed` and `training.choice`).
+calibration; β is chosen on held-out sequences unless it is given (see `training.closed_form` and
+`training.beta_selection`).
 """
 
 from __future__ import annotations

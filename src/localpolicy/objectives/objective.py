@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Fitting(Protocol):
-    """Training that an objective's `fit` can use: stages, and their assembly (see `training.fitting`)."""
+    """Training that an objective's `fit` can use: stages, and their assembly (see `training.fit_context`)."""
 
     def network(self) -> Any:
         """Train one network by the objective's own terms; return its run."""

@@ -14,8 +14,8 @@ from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.divergence import beyond_floor, times_floor
 from localpolicy.measure.number_text import corrected, decimals, fixed, known, percent, sentences, short
+from localpolicy.measure.position_metrics import LIKED
 from localpolicy.measure.significance import Paired
-from localpolicy.measure.summary import LIKED
 from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, Section
 
 TITLE = "Policies compared"

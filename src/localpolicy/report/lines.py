@@ -14,7 +14,7 @@ import vl_convert
 from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import Measurement
 from localpolicy.measure.number_text import decimals, fixed, interval_text, joined, known, percent, short
-from localpolicy.measure.summary import COLD
+from localpolicy.measure.position_metrics import COLD
 from localpolicy.report import charts
 from localpolicy.report.charts import Chart, Datum, Series, drawn, layer
 from localpolicy.report.contents import HALF, Contents, Section, StageCurve

@@ -33,8 +33,8 @@ from localpolicy.measure.estimate import (
 )
 from localpolicy.measure.evaluate import measure, settings_of, world_of
 from localpolicy.measure.imputation import imputation_at
-from localpolicy.measure.opening import refuse_incomparable
-from localpolicy.measure.summary import Scores, groups, values_of
+from localpolicy.measure.load_candidates import refuse_incomparable
+from localpolicy.measure.position_metrics import Scores, groups, values_of
 from localpolicy.measure.truth import true_value
 from localpolicy.model.catalogue_mapping import device_of
 from localpolicy.runs.run import Run

@@ -21,7 +21,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite
 from localpolicy.measure.metrics import AT_K
-from localpolicy.measure.summary import WEIGHTED
+from localpolicy.measure.position_metrics import WEIGHTED
 from localpolicy.objectives.objective import Objective
 from localpolicy.results import Result
 from localpolicy.runs.config import Config, config_of

@@ -1,8 +1,8 @@
 """Assembly of the closed form π ∝ μ̂ min(exp(s Â/β), c) from trained towers.
 
-`ClosedForm.fit` (objectives/lpi.py) requests the towers one after another, and `training.fitting` trains them: μ̂, and
-K critics, each a network of its own that is trained by its own loss alone (squared error to r in a bandit, to r + γ Σ_a
-μ̂ Q(x',a) otherwise) and kept at its best held-out squared error to the observed return.
+`ClosedForm.fit` (objectives/lpi.py) requests the towers one after another, and `training.fit_context` trains them: μ̂,
+and K critics, each a network of its own that is trained by its own loss alone (squared error to r in a bandit, to
+r + γ Σ_a μ̂ Q(x',a) otherwise) and kept at its best held-out squared error to the observed return.
 
 Here their weights become one policy (see `model.towers`). On validation sequences that chose no epoch: the critics'
 calibration s, and β. If they give no reason to move from an improved policy that served the log, the run is that
@@ -38,7 +38,7 @@ from localpolicy.runs.folder import LIKELIEST
 from localpolicy.runs.run import Run
 from localpolicy.runtime.files import read_json, sha256
 from localpolicy.runtime.ranks import Ranks
-from localpolicy.training.choice import Choice, choose
+from localpolicy.training.beta_selection import Choice, choose
 from localpolicy.training.critic_quality import CriticError, credited, fit_plain, read_decisions
 from localpolicy.training.selection import selection_score
 from localpolicy.training.setup import shard_of
@@ -56,7 +56,7 @@ WEIGHTS = {
 
 
 @dataclass(frozen=True)
-class Together:
+class Assembly:
     """Assembly of trained towers into the run of one policy, with s and β chosen."""
 
     objective: ClosedForm | LPIObserved

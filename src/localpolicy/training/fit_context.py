@@ -35,7 +35,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import lasting
 from localpolicy.training.checks import check_data
-from localpolicy.training.closed import Together
+from localpolicy.training.closed_form import Assembly
 from localpolicy.training.logging_policy import served as served_by
 from localpolicy.training.selection import imitation
 from localpolicy.training.setup import resolved_by
@@ -45,7 +45,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class Fitting:
+class FitContext:
     """Context of one run's `Objective.fit`: data, config and methods that train its stages."""
 
     data: Prepared
@@ -104,7 +104,7 @@ class Fitting:
     def improved(self, objective: ClosedForm | LPIObserved, logging: Run, critics: Sequence[Run]) -> Run:
         """Assemble the run π ∝ μ̂ exp(s Â/β) from the logging policy and the critics."""
         before = self.improved_before
-        return Together(
+        return Assembly(
             objective, logging, critics, self.data, self.run, self.config, self.ranks, self.began,
             validation=self.validation, half=self.half(1), before=before,
             same_items=before is None or self.same_items(before), backbone=self.backbone,

@@ -25,7 +25,7 @@ from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.ranks import Ranks
 from localpolicy.training.checkpoint import Checkpoints, Progress, lasting
-from localpolicy.training.new_items import fit_rise
+from localpolicy.training.cold_start import fit_rise
 from localpolicy.training.temperature import scales, sharpened, sharpness
 from localpolicy.training.validation import batch_size
 
@@ -33,7 +33,7 @@ SAVE_EVERY = 30.0  # seconds between checkpoints at epoch ends, on a GPU
 
 
 @dataclass
-class Keeping:
+class RunSaver:
     """Checkpoints and selected weights of one run."""
 
     data: Prepared

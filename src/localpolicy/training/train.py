@@ -26,7 +26,7 @@ from localpolicy.runs.run import Run
 from localpolicy.runtime.folders import LOCK, new_folder, refuse_occupied, remove_partial_files, training_lock
 from localpolicy.runtime.ranks import joined
 from localpolicy.training.checks import check_estimator, check_features, check_history, check_settings
-from localpolicy.training.fitting import Fitting
+from localpolicy.training.fit_context import FitContext
 from localpolicy.training.numerics import deterministic
 from localpolicy.training.selection import check_select
 from localpolicy.training.setup import resolve, states_propensities
@@ -151,7 +151,7 @@ def training(
         if finished:
             return run
 
-        fitting = Fitting(data, run, config, ranks, resume, resume_older, backbone, towers)
+        fitting = FitContext(data, run, config, ranks, resume, resume_older, backbone, towers)
         try:
             return config.objective.fit(fitting)  # type: ignore[no-any-return]
         except LocalPolicyError:

@@ -33,16 +33,16 @@ from localpolicy.runtime.progress import EPOCH_LINES
 from localpolicy.runtime.progress import progress as progress_bar
 from localpolicy.runtime.ranks import ALONE, Ranks
 from localpolicy.training.average import averaged, keep_average
-from localpolicy.training.captured import CapturedSteps, refusal
 from localpolicy.training.checkpoint import Progress
+from localpolicy.training.critic_init import informed, start_at_item_means, unit_of
 from localpolicy.training.critic_quality import credited
-from localpolicy.training.critic_start import informed, start_at_item_means, unit_of
+from localpolicy.training.cuda_graphs import CapturedSteps, refusal
 from localpolicy.training.display import Display
 from localpolicy.training.epoch_log import EpochLog
 from localpolicy.training.finite import refuse_broken_sums
-from localpolicy.training.keeping import Keeping
 from localpolicy.training.logging_policy import logging_facts, origin_of
 from localpolicy.training.manifest import manifest_of
+from localpolicy.training.run_saver import RunSaver
 from localpolicy.training.selection import choosing, imitation, selection_score
 from localpolicy.training.setup import build_losses, build_optimiser, build_reader, shard_of
 from localpolicy.training.step import Step
@@ -70,7 +70,7 @@ class Trainer:
     one_step: Step
     windows: Windows
     held_out: Windows
-    keeping: Keeping
+    saver: RunSaver
     logging: dict[str, Any] | None = None  # facts of the frozen μ̂, if there is one
     record: Callable[[dict[str, Any]], None] = field(default=lambda line: None)  # gets the lines of metrics.jsonl, too
     captured: CapturedSteps | None = None  # runner of steps if they may be replayed
@@ -112,7 +112,7 @@ class Trainer:
         digest = None if logging is None else logging["policy_sha256"]
         return cls(
             data, run, config, ranks, network, losses, optimiser, one_step, windows, held_out,
-            Keeping(data, run, config, ranks, network, optimiser, held_out, digest),
+            RunSaver(data, run, config, ranks, network, optimiser, held_out, digest),
             logging,
             captured=None if not_captured else CapturedSteps(one_step, windows, config),
             not_captured=not_captured,
@@ -131,7 +131,7 @@ class Trainer:
         began = time.perf_counter()
         config, run = self.config.train, self.run
         run.folder.mkdir(parents=True, exist_ok=True)
-        done = (self.keeping.load(older=older) if resume else None) or Progress()
+        done = (self.saver.load(older=older) if resume else None) or Progress()
         if config.warm_start is not None and not done.step:
             done = done._replace(began=warm_start(self.network, config.warm_start, self.data))
         critic = informed(self.config.objective, self.data)
@@ -181,8 +181,8 @@ class Trainer:
             if validates:
                 done = self._validated(done, log.over(ranks), epoch=done.epoch + 1)
                 self.network.train()
-            if stop or (validates and self.keeping.due) or done.due(config.checkpoint_every):
-                self.keeping.save(done._replace(log=log.over(ranks).state()))
+            if stop or (validates and self.saver.due) or done.due(config.checkpoint_every):
+                self.saver.save(done._replace(log=log.over(ranks).state()))
             if stop:
                 raise Stopped(f"stopped after step {done.step}, as asked. Continue with --resume: {self.run.folder}")
             if validates and (late or self._out_of_patience(done)):
@@ -192,14 +192,14 @@ class Trainer:
         done = self._validated(done._replace(epoch=done.epoch + 1, batch=0, log=None), log, epoch=done.epoch + 1)
         if ranks.leads and EPOCHS.isEnabledFor(logging.INFO):
             EPOCHS.info(display.line(done, log))
-        if self.keeping.due:
-            self.keeping.save(done)
+        if self.saver.due:
+            self.saver.save(done)
         return done
 
     def _validated(self, done: Progress, log: EpochLog, *, epoch: int) -> Progress:
         """Validate the averaged weights, if weights are averaged."""
-        with averaged(self.optimiser), self.keeping.calibrated() as temperature, self.network.evaluation_embeddings():
-            self.keeping.fit_rise()
+        with averaged(self.optimiser), self.saver.calibrated() as temperature, self.network.evaluation_embeddings():
+            self.saver.fit_rise()
             return self._judged(done, log, epoch=epoch, also=temperature)
 
     def _judged(self, done: Progress, log: EpochLog, *, epoch: int, also: dict[str, float]) -> Progress:
@@ -220,9 +220,9 @@ class Trainer:
             likely = value if select == by else selection_score(by, figures)
         before, done = done, done.judged(value, likely, epoch=epoch)
         if not done.stale:
-            self.keeping.choose("policy.safetensors")
+            self.saver.choose("policy.safetensors")
         if done.likeliest_step != before.likeliest_step and select != by:  # else they are the selected ones
-            self.keeping.choose(LIKELIEST)
+            self.saver.choose(LIKELIEST)
         if self.ranks.leads:
             line = {
                 "epoch": epoch,
@@ -293,8 +293,8 @@ class Trainer:
 
     def _finish(self, done: Progress, seconds: float) -> Run:
         with averaged(self.optimiser), self.network.evaluation_embeddings():
-            self.keeping.fit_rise()
-            self.keeping.finish()
+            self.saver.fit_rise()
+            self.saver.finish()
         if self.ranks.leads:
             self.policy().save_description(self.run.folder, catalogue=self.data.path / "items.parquet")
             about = manifest_of(
@@ -306,6 +306,6 @@ class Trainer:
             objective = self.config.objective
             if objective.estimates_logging and "logged_propensity" in objective.reads().fields:
                 warn_of_propensities(self.run.selected_metrics()["validation"], self.data)
-            self.keeping.checkpoints.clear()
+            self.saver.checkpoints.clear()
         self.ranks.wait()
         return self.run

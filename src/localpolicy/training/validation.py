@@ -15,8 +15,8 @@ from localpolicy.measure.decisions import Decisions, OverlapRules, decisions, ov
 from localpolicy.measure.estimate import REACH, Estimate, mean_estimate
 from localpolicy.measure.estimators import by_name
 from localpolicy.measure.metrics import AT_20
+from localpolicy.measure.position_metrics import flat
 from localpolicy.measure.score import ItemMeans, score
-from localpolicy.measure.summary import flat
 from localpolicy.measure.value import value_bounds
 from localpolicy.model.baselines import popularity
 from localpolicy.model.network import Network

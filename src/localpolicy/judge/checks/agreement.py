@@ -7,8 +7,8 @@ from localpolicy.judge.checks.gains import unmeasured
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.position_metrics import AGREEMENT, LIKED
 from localpolicy.measure.significance import paired
-from localpolicy.measure.summary import AGREEMENT, LIKED
 
 
 def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:

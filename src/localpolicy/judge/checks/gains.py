@@ -14,8 +14,8 @@ from localpolicy.judge.rules import GateRules
 from localpolicy.measure.estimate import ENOUGH, more_needed, sequences_of
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.number_text import apart
+from localpolicy.measure.position_metrics import AGREEMENT, LIKED, WEIGHTED
 from localpolicy.measure.significance import Paired, paired
-from localpolicy.measure.summary import AGREEMENT, LIKED, WEIGHTED
 
 ALIKE = "the two rank everything alike"
 

@@ -11,8 +11,8 @@ from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import paid_events
+from localpolicy.measure.position_metrics import LIKED, groups, segments
 from localpolicy.measure.significance import Values, paired_family
-from localpolicy.measure.summary import LIKED, groups, segments
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:

@@ -15,7 +15,7 @@ from localpolicy.judge.case import Case
 from localpolicy.judge.claims import Claim, check
 from localpolicy.measure.decisions import ratios
 from localpolicy.measure.estimate import mean_estimate, sequences_of, t_quantile
-from localpolicy.measure.summary import Scores
+from localpolicy.measure.position_metrics import Scores
 
 LEVEL = 0.01  # of all policies together, one-sided
 LEAST_EXCESS = 0.01  # above 1: less does no harm

@@ -12,8 +12,8 @@ from localpolicy.judge.case import Case
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.rules import CLOSE, GateRules
 from localpolicy.measure.evaluation import Evaluation
+from localpolicy.measure.position_metrics import Scores
 from localpolicy.measure.significance import paired
-from localpolicy.measure.summary import Scores
 from localpolicy.runs.run import Run
 
 
