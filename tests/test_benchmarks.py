@@ -53,6 +53,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "sequence_models.py": "reads a log that is not in the repository",
     "daily_default.py": "trains in many shops",
     "month.py": "played by tests/test_month.py",
+    "service_week.py": "plays a service for minutes",
     "worlds.py": "trains in forty worlds",
     **{
         name: "needs a GPU"
@@ -68,7 +69,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     **{name: "needs a GPU" for name in ("gpu_memory.py", "gpu_runs.py", "gpu_step.py", "gpu_table3.py")},
 }
 # No command of their own, or none that takes arguments.
-IMPORTED = {"collect.py", "ceilings.py", "shelves.py", "promises_logs.py"}
+IMPORTED = {"collect.py", "ceilings.py", "shelves.py", "promises_logs.py", "service_ledger.py"}
 
 
 @pytest.fixture(autouse=True)
