@@ -247,6 +247,9 @@ def test_a_plain_log_stays_as_it_is(tmp_path):
 def test_a_missing_header_and_many_columns_give_short_messages(tmp_path):
     with pytest.raises(DataError, match="has the file no header"):
         guess(written(tmp_path / "bare.csv", "1,2,5,1700000000", [(1, 3, 4, 1_700_000_001)]))
+    (tmp_path / "spaces.txt").write_text(" 00004 19970101  2   29.33\n 00004 19970118  2   29.73\n")
+    with pytest.raises(DataError, match="do spaces part its fields"):
+        guess(tmp_path / "spaces.txt")
     names = ["user_id", "item_id", "event", "ts", *(f"f{n}" for n in range(56))]
     rows = [[n % 9, n % 5, ("view", "buy")[n % 2], 1_700_000_000 + n, *([n * 0.5] * 56)] for n in range(60)]
     found = guess(written(tmp_path / "wide.csv", ",".join(names), rows))
@@ -415,3 +418,11 @@ def test_what_is_no_log_of_rows_is_refused(tmp_path):
         guess(tmp_path / "lists.parquet")
     with pytest.raises(DataError, match="holds no rows"):
         guess(written(tmp_path / "empty.csv", "user,item,event", []))
+
+
+def test_a_case_that_is_the_sequence_is_not_called_ignored(tmp_path):
+    """Before: in a log of chosen rows alone, the column of cases was the sequence, and also "ignored"."""
+    rows = [(n, ("car", "train", "air")[n % 3], n % 7) for n in range(300)]
+    found = guess(written(tmp_path / "chosen.csv", "case,alt,cost", rows))
+    assert found.columns["sequence_id"] == "case"
+    assert "ignored" not in {use.column: use.why for use in found.uses}["case"]

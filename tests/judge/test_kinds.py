@@ -160,6 +160,15 @@ def test_only_what_is_no_better_is_called_so_where_your_own_recommender_was_not_
         assert ("no better than an imitation" in found) == (of_imitation and better == "no")
 
 
+@pytest.mark.parametrize("fit", ["yes", "cannot tell"])
+def test_an_imitation_no_better_than_chance_is_not_called_worth_a_test(fit):
+    """Before: 30 sequences' imitation, of which a check said that it predicts no better than chance, was."""
+    checks = [check("gain", "no", "", plain="why"), check("reference fit", fit, "", plain="why")]
+    names = SimpleNamespace(name="new"), SimpleNamespace(name="old")
+    found = Gate(checks, *names, GateRules(), kind="metric", imitates=True).next_step
+    assert ("may itself be worth a test online" in found) == (fit == "yes") and "was not judged" in found
+
+
 def test_the_first_stage_is_a_command_that_the_command_line_takes(monkeypatch):
     """Before: it named an option that there is not."""
     given: dict[str, object] = {}

@@ -252,10 +252,8 @@ NEXT = {
     "nothing to decide": KEEP,
 }
 NO_BETTER = "It is no better than an imitation of your log."
-NOT_JUDGED = (
-    "Your own recommender was not judged: give lists of its own (lpi go --own, or lpi gate --against). The imitation "
-    "of your log may itself be worth a test online."
-)
+NOT_JUDGED = "Your own recommender was not judged: give lists of its own (lpi go --own, or lpi gate --against)."
+IMITATION = "The imitation of your log may itself be worth a test online."
 WORTH = (
     "Log the outcome of each event (a purchase, a rating), prepare the log with that (lpi prepare ... --rewards "
     "purchase=1,view=0.2), and train again: until then nothing says which policy earns more. If ranks alone are what "
@@ -313,7 +311,10 @@ def next_step(verdict: Gate) -> str:
     failed = {check.figure for check in verdict.checks if check.outcome == "no"}
     remedies = [REMEDY[name] for name in failed if name in REMEDY] if len(failed) == 1 else []
     if verdict.answer == "do not deploy" and verdict.imitates and verdict.ground != "randomised":
-        return " ".join([*([] if verdict.better.holds else [NO_BETTER]), NOT_JUDGED, *remedies])
+        poor = any(check.figure == "reference fit" and check.outcome == "cannot tell" for check in verdict.checks)
+        imitation = "" if poor else IMITATION  # no better than chance: nothing to test
+        steps = ["" if verdict.better.holds else NO_BETTER, NOT_JUDGED, imitation, *remedies]
+        return " ".join(filter(None, steps))
     return " ".join([NEXT[verdict.answer], *remedies])
 
 

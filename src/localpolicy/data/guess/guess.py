@@ -83,6 +83,11 @@ class UnknownColumns(DataError):
             if headless
             else f"Say which it is: --columns {','.join(f'{name}=NAME' for name in missing)}"
         )
+        if len(names) == 1 and len(names[0].split()) > 1:
+            remedy = (
+                "Each line is read as one column: do spaces part its fields? Write commas between them, and the "
+                "columns' names into the first line"
+            )
         if event is not None and missing == ["item_id"]:
             remedy += (
                 f". Rows seem to state what was done ({event}), and not with which item: if these steps or pages are "

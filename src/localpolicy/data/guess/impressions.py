@@ -81,6 +81,9 @@ def settle_lists(state: GuessState) -> None:
         if theirs is None or ours in state.given:
             continue
         del state.meant[ours]
+        if theirs in state.meant.values():  # a column of lists that stands for the person too: it is used
+            state.why.setdefault(theirs, "its name: rows of one are one sequence")
+            continue
         lacks = "nothing says which rows stood in one list" if ours == "place" else "nothing says its place in it"
         why = lacks if shown and state.kind is None else "only a log of what was shown has lists"
         state.why[theirs] = f"ignored: {why}"
