@@ -1,16 +1,17 @@
 """A month of the daily round in a world that drifts, through examples/daily.sh and examples/rollout.sh as they are.
 
-    python benchmarks/month.py [--days 30] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--stages 3,30,100] python
-    benchmarks/month.py --fresh 20 [--days 3]         this number of new shops, with the script's own training settings
+    python benchmarks/month.py [--days 30] [--visits 2000] [--seed 0] [--bad 6] [--killed 10] [--floor 0.05]
+    python benchmarks/month.py --fresh 20 [--days 3]      this number of new shops, with the script's own settings
 
 A shop of 20 items has four kinds of visitor; what they like drifts a little every day, and every fifth day two items
-are new (`--new`): the script learns of them from a table of items. The first policy is learnt from what people did
-(a CSV file). From then on all days run as follows: visitors come in three parts of the day and get lists of three by
-the routes of the service; between the parts rollout.sh judges; at night daily.sh rotates the log,
-audits it, appends it (a window of days), trains from what is deployed, asks the gate, exports, and plans a rollout.
-A tenth of the evening's answers arrive the next morning. One night (the first from `--bad` on in which no rollout goes
-on) makes a candidate that was never trained, and its gate is overruled; one night is killed (SIGKILL) while it trains,
-and is never run again: the next night finds what it left. A clock of the world's own replaces the machine's.
+are new (`--new`): the script learns of them from a table of items, and the service draws them by its exploration
+floor (`--floor`), which is in all values. The first policy is learnt from what people did (a CSV file). From then on
+all days run as follows: visitors come in three parts of the day and get lists of three by the routes of the service;
+between the parts rollout.sh judges; at night daily.sh rotates the log, audits it, appends it (a window of days),
+trains from what is deployed, asks the gate, exports, and plans a rollout. A tenth of the evening's answers arrive the
+next morning. One night (the first from `--bad` on in which no rollout goes on) makes a candidate that was never
+trained, and its gate is overruled; one night is killed (SIGKILL) while it trains, and is never run again: the next
+night finds what it left. A clock of the world's own replaces the machine's.
 
 Printed for each day, as JSON: the true reward of a list of what was served in the morning and in the evening, of all
 that was shown, of the night's candidate, of the first policy, and of the best list there is (which drifts too); exit
@@ -74,8 +75,8 @@ main()
 class World:
     """What each kind of visitor likes, and how it changes."""
 
-    def __init__(self, seed: int, *, drift: float) -> None:
-        self.rng, self.drift, self.items = np.random.default_rng([seed, 1]), drift, ITEMS
+    def __init__(self, seed: int, *, drift: float, floor: float = 0.0) -> None:
+        self.rng, self.drift, self.items, self.floor = np.random.default_rng([seed, 1]), drift, ITEMS, floor
         self.z = self.rng.standard_normal((KINDS, ITEMS))
         self.contexts = [self.history(kind, np.random.default_rng([seed, 3, kind])) for kind in range(KINDS)
                          for _ in range(CONTEXTS)]  # fmt: skip
@@ -118,7 +119,8 @@ class World:
         items, events = ([[one[part] for one in history] for history in self.contexts] for part in (0, 1))
         logits = policy.logits(items, events).astype(np.float64)
         share = np.exp(logits - logits.max(1, keepdims=True))
-        return np.asarray(share / share.sum(1, keepdims=True))
+        share /= share.sum(1, keepdims=True)
+        return np.asarray((1 - self.floor) * share + self.floor / share.shape[1])
 
     def value(self, policy: Any) -> float:
         """The mean reward of a list of three, drawn by a policy now: exact, over many histories."""
@@ -233,12 +235,17 @@ class Shop:
                 at = begin + int((hours[0] + (hours[1] - hours[0]) * number / count) * HOUR)
                 kind, person = int(rng.integers(KINDS)), f"d{day}h{hours[0]:g}n{number}"
                 route, past = deployment.route(person), world.history(kind, rng)
-                drawn = route.recommender.recommend([[item for item, _ in past]], PLACES, seed=int(rng.integers(2**31)),
-                                                    events=[[event for _, event in past]])  # fmt: skip
+                drawn = route.recommender.recommend(
+                    [[item for item, _ in past]],
+                    PLACES,
+                    seed=int(rng.integers(2**31)),
+                    events=[[event for _, event in past]],
+                    floor=world.floor,
+                )
                 request = Request(
                     id=new_id(at), time=at, person=person, history=past, items=drawn.items[0],
                     propensities=drawn.propensity[0].tolist(), policy=route.recommender.version, beta=None,
-                    mode="drawn", floor=0.0, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
+                    mode="drawn", floor=world.floor, item_filter=Filter(), deferred=False, share=1.0, arm=route.arm,
                     stage=route.stage, rollout=route.rollout,
                 )  # fmt: skip
                 write(database, request)
@@ -339,13 +346,13 @@ def untrained(words: list[str]) -> list[str]:
 def month(
     folder: Path, *, days: int = 30, visits: int = 2000, seed: int = 0, bad: int | None = 6, killed: int | None = 10,
     drift: float = 0.12, epochs: int | None = 6, stages: str = "3,30,100", people: int | None = None,
-    finds: float = 0.8, margin: float = 0.1, new: int = 2,
+    finds: float = 0.8, margin: float = 0.1, new: int = 2, floor: float = 0.05,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
     """Play it: one entry per day, and the accounts at the end. Without `epochs` training has no settings of ours."""
     from localpolicy.serving.export import export
     from localpolicy.serving.recommender import Recommender
 
-    world = World(seed, drift=drift)
+    world = World(seed, drift=drift, floor=floor)
     small = "" if epochs is None else f" --epochs {epochs} " + " ".join(f"--set {one}" for one in SETTINGS)
     people = people or max(5, visits // 20)
     training = f"--objective auto --device cpu{small}"
@@ -487,6 +494,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--stages", default="3,30,100", help="of a rollout, in percent of the visitors")
     parser.add_argument("--new", type=int, default=2, help="items that are new every fifth day")
+    parser.add_argument("--floor", type=float, default=0.05, help="exploration floor of what is served")
     parser.add_argument(
         "--fresh", type=int, default=0, help="only: this number of new shops from --seed on, a line each"
     )
@@ -516,6 +524,7 @@ def main(words: Sequence[str] | None = None) -> None:
         for entry in month(
             folder, days=given.days, visits=given.visits, seed=given.seed, bad=given.bad or None,
             killed=given.killed or None, drift=given.drift, epochs=given.epochs, stages=given.stages, new=given.new,
+            floor=given.floor,
         ):  # fmt: skip
             print(json.dumps(entry, ensure_ascii=False), flush=True)
 

@@ -6,6 +6,8 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ from localpolicy.judge.checks.baselines import baselines_check
 from localpolicy.judge.checks.divergence import divergence_checks
 from localpolicy.judge.checks.gains import gain_check, gain_claim
 from localpolicy.judge.checks.losses import events_check, segment_check
-from localpolicy.judge.checks.training import reference_fit_check
+from localpolicy.judge.checks.training import reference_fit, reference_fit_check
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import gate
 from localpolicy.judge.rules import GateRules
@@ -230,6 +232,25 @@ def test_a_reference_that_learned_nothing_measures_no_distance():
     among = replace(new.scores, logp_reference={"mle": sharp}, logp_open_reference={"mle": sharp + 1})
     said = reference_fit_check(replace(new, scores=among), popular, 20, GateRules()).because
     assert f"log-likelihood over the whole catalogue: mle {sharp.mean():.3f}" in said, "a table has that among the open"
+
+
+def test_a_log_with_a_floor_that_a_sharp_policy_predicts_badly_is_judged_by_its_value():
+    """Before, each night was refused: what the floor draws is improbable under the policy that was served with it."""
+    rng = np.random.default_rng(0)
+    new, popular = made("new", np.ones(500)), np.log(rng.uniform(0.1, 0.2, 500))
+    poor = replace(new, scores=replace(new.scores, logp_reference={"deployed": np.full(500, -4.0)}))
+
+    def outcome(kind: str, **rules: Any) -> str:
+        case = SimpleNamespace(
+            evaluation=poor, popular=popular, data=SimpleNamespace(n_items=20), question=SimpleNamespace(kind=kind),
+            rules=GateRules(**rules),
+        )  # fmt: skip
+        (claim,) = reference_fit(case)
+        return claim.outcome
+
+    assert outcome("value") == "not asked"
+    assert outcome("value", max_js=0.1) == outcome("value", max_floor_ratio=3.0) == "cannot tell"
+    assert outcome("rewards") == outcome("liking") == "cannot tell"
 
 
 def test_the_verb_gives_three_exit_codes(place, tmp_path):

@@ -45,7 +45,8 @@ class GateRules(Settings):
     )
     reference_fit: bool = Field(
         True, description="the references must predict the log significantly better than uniform, and not "
-        f"significantly worse than popularity by more than {CLOSE} nats; or come as close to the logged propensities"
+        f"significantly worse than popularity by more than {CLOSE} nats; or come as close to the logged propensities. "
+        "Where the value by these propensities decides, that is asked only beside a rule on the distance"
     )  # fmt: skip
     max_js: float | None = Field(None, gt=0, description="budget: largest mean JS from the references, in nats")
     max_floor_ratio: float | None = Field(None, gt=0, description="largest JS as a multiple of the noise floor")
@@ -68,6 +69,11 @@ class GateRules(Settings):
         "(default: that of `overlap`)"
     )  # fmt: skip
     overlap: OverlapRules = Field(OverlapRules(), description="when an off-policy estimate is refused")
+
+    @property
+    def bounds_distance(self) -> bool:
+        """Whether a rule limits the distance from the references."""
+        return self.max_js is not None or self.max_floor_ratio is not None
 
     @property
     def refusals(self) -> OverlapRules:

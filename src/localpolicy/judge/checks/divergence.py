@@ -14,11 +14,10 @@ from localpolicy.measure.estimate import Interval
 
 def divergence_checks(divergence: Divergence | None, rules: GateRules) -> list[Claim]:
     """Claims that JS is within its budget and a multiple of the floor; ConfigError for a budget below the floor."""
-    asked = rules.max_js is not None or rules.max_floor_ratio is not None
     if divergence is None:
         reason = "no reference estimates the logging policy: give an mle run with --against"
         plain = "its distance from the log is not known"
-        return [check("divergence", "cannot tell" if asked else "not asked", reason, plain=plain)]
+        return [check("divergence", "cannot tell" if rules.bounds_distance else "not asked", reason, plain=plain)]
     js, budget, most = divergence.js.overall, rules.max_js, rules.max_floor_ratio
     floor = None if divergence.floor_js is None else divergence.floor_js.overall.mean
     noise = "" if floor is None else two_digits(floor)

@@ -87,10 +87,17 @@ def reference_fit_check(new: Evaluation, popularity: np.ndarray, items: int, rul
 
 
 def reference_fit(case: Case) -> list[Claim]:
-    """Claim that every estimate of the log predicts it well enough; none if the rules turn the check off."""
+    """Claim that every estimate of the log predicts it well enough; none if the rules turn the check off.
+
+    Where the logged propensities decide, no estimate of the log does: what is deployed may be far from a log that was
+    drawn with an exploration floor, or by several policies.
+    """
     if not case.rules.reference_fit:
         return []
-    return [reference_fit_check(case.evaluation, case.popular, case.data.n_items, case.rules)]
+    claim = reference_fit_check(case.evaluation, case.popular, case.data.n_items, case.rules)
+    if case.question.kind != "value" or case.rules.bounds_distance:
+        return [claim]
+    return [claim.as_fact("the value depends on logged propensities, and no rule bounds the distance")]
 
 
 def out_of_time(case: Case) -> Claim | None:
