@@ -115,21 +115,32 @@ class World:
         return [*(other if rng.random() < 0.5 else []), (f"i{kind}", "view")]
 
     def shares(self, policy: Any) -> np.ndarray:
-        """The chance that each of the policy's items is drawn first, floor included: [C, V]."""
+        """The chance that each of the policy's items is drawn first, without the floor: [C, V]."""
         items, events = ([[one[part] for one in history] for history in self.contexts] for part in (0, 1))
         logits = policy.logits(items, events).astype(np.float64)
         share = np.exp(logits - logits.max(1, keepdims=True))
-        share /= share.sum(1, keepdims=True)
-        return np.asarray((1 - self.floor) * share + self.floor / share.shape[1])
+        return np.asarray(share / share.sum(1, keepdims=True))
 
     def value(self, policy: Any) -> float:
         """The mean reward of a list of three, drawn by a policy now: exact, over many histories."""
-        from localpolicy.simulation.lists import list_value
-
         known = [item for item in range(self.items) if f"i{item}" in policy.index]  # the others it never shows
         shares = self.shares(policy)[:, [policy.index[f"i{item}"] for item in known]]
         kind = np.repeat(np.arange(KINDS), len(self.contexts) // KINDS)
-        return float(MEAN_REWARD * list_value(shares, self.worth[kind][:, known], np.ones(PLACES)).mean())
+        rewards = MEAN_REWARD * self.worth[kind][:, known]
+        return float(np.mean([_drawn(*each, self.floor) for each in zip(shares, rewards, strict=True)]))
+
+
+def _drawn(share: np.ndarray, reward: np.ndarray, floor: float) -> float:
+    """Expected reward of three places: each (1 - ε) π(a) / Σ π(what is left) + ε / n of the n items left [V]."""
+    n, earned = len(share), share * reward
+    first = (1 - floor) * share + floor / n
+    left = np.maximum(1 - share, 1e-15)
+    second = first[:, None] * ((1 - floor) * share / left[:, None] + floor / (n - 1))  # of ordered pairs
+    np.fill_diagonal(second, 0.0)
+    pair = np.maximum(1 - share[:, None] - share, 1e-15)
+    third = (1 - floor) * np.maximum(earned.sum() - earned[:, None] - earned, 0) / pair
+    third += floor * (reward.sum() - reward[:, None] - reward) / (n - 2)
+    return float(first @ reward + second.sum(0) @ reward + (second * third).sum())
 
 
 class Played(NamedTuple):

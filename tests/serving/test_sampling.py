@@ -14,21 +14,20 @@ from localpolicy.serving.sampling import conditional_propensities, plackett_luce
 LOGITS = np.log(np.array([[0.4, 0.1, 0.25, 0.05, 0.2]]))
 
 
-def exact(weights: np.ndarray, items: tuple[int, ...]) -> list[float]:
-    """w(a) / Σ w(what is left), place by place."""
+def exact(weights: np.ndarray, items: tuple[int, ...], floor: float = 0.0) -> list[float]:
+    """(1 - ε) w(a) / Σ w(what is left) + ε / n, place by place, n items of a weight being left."""
     left, found = weights.copy(), []
     for item in items:
-        found.append(left[item] / left.sum())
+        found.append((1 - floor) * left[item] / left.sum() + floor / (left > 0).sum())
         left[item] = 0
     return found
 
 
-def mixed(floor: float, gone: tuple[int, ...] = ()) -> np.ndarray:
-    """(1 - ε) π + ε / n over what may be shown."""
+def weights_without(gone: tuple[int, ...] = ()) -> np.ndarray:
+    """Weights of the items, 0 for those that are filtered out."""
     weights = np.exp(LOGITS[0])
     weights[list(gone)] = 0
-    allowed = weights > 0
-    return (1 - floor) * weights / weights.sum() + floor * allowed / allowed.sum()
+    return weights / weights.sum()
 
 
 class Planned:
@@ -52,26 +51,25 @@ def blocks(request, monkeypatch):
 @pytest.mark.parametrize("gone", [(), (0, 3)], ids=["all", "filtered"])
 @pytest.mark.parametrize("floor", [0.0, 0.3])
 def test_every_list_has_its_plackett_luce_probability(floor, gone):
-    weights = mixed(floor, gone)
+    weights = weights_without(gone)
     allowed = [item for item in range(5) if item not in gone]
     total = 0.0
     for items in permutations(allowed, 3):
         found = conditional_propensities(
             LOGITS, np.array([items]), floor=floor, forbidden=[np.array(gone, np.int64)]
         )  # fmt: skip
-        assert found[0] == pytest.approx(exact(weights, items), rel=1e-6)
+        assert found[0] == pytest.approx(exact(weights, items, floor), rel=1e-6)
         total += found.prod()
     assert total == pytest.approx(1, rel=1e-6)
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.parametrize("floor", [0.0, 0.3])
-def test_a_draw_inverts_the_distribution(floor):
+def test_a_draw_inverts_the_distribution():
     """Over all results of four draws with replacement, each pair of places has the probability reported with it.
 
     Where all four are the same item, a fifth number draws among the others: it runs over a grid.
     """
-    weights, grid = mixed(floor), (np.arange(200) + 0.5) / 200
+    weights, grid = weights_without(), (np.arange(200) + 0.5) / 200
     middle = weights.cumsum() - weights / 2
     tried = np.array(list(product(range(5), repeat=4)))
     chance = np.repeat(weights[tried].prod(1), len(grid)) / len(grid)
@@ -79,13 +77,35 @@ def test_a_draw_inverts_the_distribution(floor):
     same = (rows == rows[:, :1]).all(1)
     fifth = np.tile(grid, len(tried))[same][:, None]
     planned = Planned(middle[rows], np.zeros_like(fifth), fifth)
-    found = plackett_luce(np.repeat(LOGITS, len(rows), axis=0), 2, rng=planned, floor=floor)
+    found = plackett_luce(np.repeat(LOGITS, len(rows), axis=0), 2, rng=planned)
     assert not planned.uniform
     for pair in permutations(range(5), 2):
         these = (found.indices == pair).all(1)
         assert chance[these].sum() == pytest.approx(np.prod(exact(weights, pair)), abs=weights.max() ** 4 / len(grid))
         for row in (these & same, these & ~same):
             assert found.propensity[row.argmax()] == pytest.approx(exact(weights, pair), rel=1e-6)
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("gone", [(), (0, 3)], ids=["all", "filtered"])
+def test_lists_drawn_with_a_floor_are_as_frequent_as_their_propensities_say(gone):
+    """Of 100,000 lists of two each is as frequent as enumeration says, and each place has the stated probability."""
+    count, weights, floor = 100_000, weights_without(gone), 0.3
+    forbidden = [np.array(gone, np.int64)] * count
+    found = plackett_luce(
+        np.repeat(LOGITS, count, axis=0), 2, rng=np.random.default_rng(0), floor=floor, forbidden=forbidden
+    )
+    for pair in permutations([item for item in range(5) if item not in gone], 2):
+        these, chance = (found.indices == pair).all(1), np.prod(exact(weights, pair, floor))
+        assert these.mean() == pytest.approx(chance, abs=4 * np.sqrt(chance / count))
+        np.testing.assert_allclose(found.propensity[these], [exact(weights, pair, floor)] * these.sum(), rtol=1e-5)
+
+
+def test_a_floor_takes_its_share_of_every_place_and_no_more():
+    """Of a peaked policy next to nothing is left after the first place: a floor in its weights would rule others."""
+    logits = np.repeat([[20.0, 10.0, 5.0, *[-10.0] * 97]], 20_000, axis=0)
+    found = plackett_luce(logits, 3, rng=np.random.default_rng(0), floor=0.05)
+    assert (found.indices == [0, 1, 2]).mean(0) == pytest.approx([0.95, 0.95**2, 0.95**3], abs=0.01)
 
 
 def test_a_draw_tells_what_an_audit_finds():

@@ -31,7 +31,7 @@ class ServeConfig(Settings):
     workers: int = Field(1, ge=1, le=64, description="number of processes")
     threads: int = Field(1, ge=1, le=64, description="onnxruntime threads per worker")
     floor: float = Field(
-        0.0, ge=0, le=1, description="exploration floor: weight ε of a uniform policy mixed into the draws"
+        0.0, ge=0, le=1, description="exploration floor: probability that a place is drawn uniformly from what is left"
     )
     empty_history: Literal["fallback", "model"] = Field("fallback", description="what answers an empty history")
     share: float = Field(1.0, gt=0, le=1, description="share of requests that is logged")
