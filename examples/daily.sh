@@ -21,7 +21,7 @@ columns=${COLUMNS_MAP:-sequence_id=session,item_id=product,event=what,timestamp=
 rewards=${REWARDS:-buy=1.0,view=0.2}
 training=${TRAINING:-"--objective auto"}         # lpi_cb, or lpi_rl if what is shown now may change later rewards
 items=${ITEMS:+--items $ITEMS}                   # a table of all items that may be shown: new ones enter by it
-[ -n "$items" ] && training="$training --set model.new_items=${NEW_ITEMS:-0.05}"  # and hold so much of the others' mass
+[ -n "$items" ] && training="$training --set model.new_items=${NEW_ITEMS:-0.05}"  # at most; --floor shows them
 first=${FIRST:-$(echo "$training" | sed 's/--objective [^ ]*/--objective mle/')}  # nobody judges it, so it imitates
 rules=${RULES:+--rules $RULES}                   # a YAML file of the gate's rules, where the built-in ones do not fit
 rollout=${ROLLOUT:-}                             # more words for `lpi rollout plan`, such as: --places 20 --window 7200
