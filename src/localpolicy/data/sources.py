@@ -77,7 +77,7 @@ class SourceTable:
 
     @property
     def inputs(self) -> tuple[Path, ...]:
-        """Files of the table under the paths that the user gave."""
+        """Files of the table as the user named them, also where copies of them are read."""
         return self.originals or self.files
 
     def place(self, name: str) -> int:

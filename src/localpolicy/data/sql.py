@@ -130,7 +130,7 @@ FROM {source} GROUP BY sequence_id"""
 
 
 def item_sizes(source: str, *, count_sequences: bool) -> str:
-    """Each item with its numbers of events and of sequences that hold it."""
+    """Each item with its number of events and, if they are counted, of the sequences that hold it (else 0)."""
     sequences = "COUNT(DISTINCT sequence_id)" if count_sequences else "0"
     return f"""SELECT item_id, CAST(COUNT(*) AS BIGINT) AS events, CAST({sequences} AS BIGINT) AS sequences
 FROM {source} GROUP BY item_id"""

@@ -268,7 +268,7 @@ class Prepared:
             ) from None
 
     def verify(self) -> None:
-        """Read every file and compare its digest with the manifest's, and theirs with the data set's."""
+        """Read every file; raise DataError if one, or the manifest's list of them, is not what was prepared."""
         files = self.manifest["files"]
         for name, file in files.items():
             if sha256(self.path / name) != file["sha256"]:

@@ -191,5 +191,5 @@ def seems_sorted(steps: int, up: float, reach: float) -> bool:
 
 
 def goes_one_way(steps: int, up: float) -> bool:
-    """Whether nearly every one of the `steps` within sequences goes up, or nearly every one down."""
+    """Whether nearly all `steps` within sequences go one way; `up` is the share of them that go up."""
     return steps >= FEWEST_STEPS and not 1 - SORTED < up < SORTED

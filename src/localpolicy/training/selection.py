@@ -23,7 +23,7 @@ _TERM = re.compile(r"(?:([0-9.eE+-]+)\s*\*\s*)?([A-Za-z_][\w.@-]*)")
 
 
 def rule(select: str, data: Prepared, objective: Objective) -> str:
-    """Selection rule that `auto` stands for.
+    """Selection rule that `auto` stands for; any other `select` is returned as it is.
 
     Held-out likelihood for the logging policy's estimate. For the others, if the log states propensities, the lower
     bound of the policy's value: ranking metrics and likelihood do not find the better policy there. Else the paper's.
