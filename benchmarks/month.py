@@ -9,7 +9,7 @@ floor (`--floor`), which is in all values. The first policy is learnt from what 
 all days run as follows: visitors come in three parts of the day and get lists of three by the routes of the service;
 between the parts rollout.sh judges; at night daily.sh rotates the log, audits it, appends it (a window of days),
 trains from what is deployed, asks the gate, exports, and plans a rollout. A tenth of the evening's answers arrive the
-next morning. One night (the first from `--bad` on in which no rollout goes on) makes a candidate that was never
+next morning. One night (the first from `--bad` on in which no rollout runs) makes a candidate that was never
 trained, and its gate is overruled; one night is killed (SIGKILL) while it trains, and is never run again: the next
 night finds what it left. A clock of the world's own replaces the machine's.
 

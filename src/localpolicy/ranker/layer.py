@@ -313,7 +313,7 @@ class Layer:
 def _opened(
     logits: np.ndarray, columns: Mapping[str, Any], items: list[str], k: int, rules: Rules, resting: Sequence[Any]
 ) -> Openings | None:
-    """Rules and resting items as positions; None without any."""
+    """Rules and resting items applied to the logits; None if they change nothing and every logit is finite."""
     if rules.model_copy(update={"weights": {}}) == Rules() and not resting:
         return None if np.isfinite(logits).all() else Openings(logits, {})
     if rules.group is not None:

@@ -109,7 +109,7 @@ def _note(table: PaperTable) -> str:
 
 
 def slopes_of(row: Pooled) -> list[float]:
-    """Factor by which each seed in closed form multiplies its advantages."""
+    """Slope s of each seed in closed form: the factor of its advantages, chosen on validation."""
     every = (seed.record["run"].get("improvement") for seed in row.seeds)
     return [improvement["slope"] for improvement in every if improvement is not None]
 

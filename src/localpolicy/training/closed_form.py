@@ -123,7 +123,7 @@ class Assembly:
 
     @property
     def _critic(self) -> Reads:
-        """Fields that the critics were fitted to."""
+        """What the critics' objective reads: the kind of critic, its discount γ and its crediting."""
         assert isinstance(self.objective, ClosedForm)
         return self.objective.critic_objective("").reads()
 

@@ -158,7 +158,7 @@ def calibrate(
 
 
 def _means(column: np.ndarray, weight: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """Weighted mean at each place, for every row."""
+    """Weighted mean of `column` over the rows of each place: one number a place."""
     if not place.any():  # summed pairwise: rounding matters less the more rows there are
         return np.array([np.average(column, weights=weight)])
     total = np.bincount(place, weights=weight)
