@@ -15,7 +15,7 @@ LONGEST = 100  # most recent answers of a sequence that count: pairs grow with t
 
 
 def events_but(data: Prepared, *left_out: str) -> list[int]:
-    """Codes of all events except those named: without NO_ANSWER answers and context rows, without CONTEXT shown items."""
+    """Codes of all events except those named: without NO_ANSWER answers and context, without CONTEXT those shown."""
     return [code for code, name in enumerate(data.events) if name not in left_out]
 
 
