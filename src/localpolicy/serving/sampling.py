@@ -6,15 +6,15 @@ are left, place j takes item a with probability
     (1 - ε) π(a) / Σ π(what is left) + ε / n.
 
 Mixed into the weights instead, once for the whole list, ε would take over the lower places of a peaked policy, which
-leaves next to nothing there: at ε = .05 lists of three lost a sixth of their reward, not a fortieth.
+leaves next to nothing there: at ε = .05 lists of three lost a sixth of their reward, not a fiftieth.
 
 Gumbel noise and a top-k draw from the same law (Yellott 1977), but cost one logarithm per item, and give the
 propensity only through a second sum. Here weights are summed once, in blocks; a draw looks up one uniform number among
 the block sums, then within one block. Items drawn with replacement, of which repeats are left out, have the law above:
 so all places are looked up at once, and only if a peaked policy repeats itself too often is the list continued place
 by place. The catalogue is read once, and the propensity is the quotient that the draw itself used: numerator and
-denominator come from the same numbers. Lists with a place that the floor decides are made
-place by place. Filters set weights to 0 before the draw.
+denominator come from the same numbers. Lists with a place that the floor decides are made place by place. Filters set
+weights to 0 before the draw.
 """
 
 from __future__ import annotations
