@@ -90,6 +90,14 @@ def test_fewer_sequences_than_asked_for_give_no_verdict():
         assert gain_check(new, old, "all.nDCG@20", RULES).outcome == outcome
 
 
+def test_the_reason_of_a_gain_ends_with_the_note_on_its_pair():
+    ranks = np.where(np.arange(40) % 2, 1.0, 2.0)
+    new, old = made("new", ranks), made("old", ranks + 5)
+    plain = gain_check(new, old, "all.nDCG@20", RULES).because
+    noted = gain_check(new, old, "all.nDCG@20", RULES, note="other epochs").because
+    assert noted == plain.replace("must be above 0.", "must be above 0. Note: other epochs.") != plain
+
+
 @pytest.mark.parametrize(("allowed", "outcome"), [(0.02, "yes"), (0.0, "no")])
 def test_a_loss_counts_from_what_is_allowed(allowed, outcome):
     """0.01 is lost everywhere, significantly."""

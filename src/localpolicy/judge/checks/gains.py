@@ -80,7 +80,7 @@ def gain_check(new: Evaluation, deployed: Evaluation, name: str, rules: GateRule
         return check("gain", "no", reason, 0.0, n=test.n, plain=ALIKE)
     reason = (
         f"{name} {old.mean():.4f} -> {mine.mean():.4f}: gain {test.difference:+.4f}, {rules.confidence:.0%} interval "
-        f"{test.low:+.4f} to {test.high:+.4f} {over}; its lower end must be above {rules.min_gain:g}{note}"
+        f"{test.low:+.4f} to {test.high:+.4f} {over}; its lower end must be above {rules.min_gain:g}{caveat}"
     )
     if rules.min_sequences <= sequences < ENOUGH:
         reason += f". Below {ENOUGH} sequences a small gain is missed, and one that is found looks larger than it is"
