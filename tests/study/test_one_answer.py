@@ -12,8 +12,12 @@ import pytest
 from commands import invoked as lpi
 
 ANSWERS = {0: "deploy", 3: "do not deploy", 4: "cannot tell", 6: "nothing to decide", 7: "test online"}
-CHANGES = ("epochs=12", "learning_rate=0.003", "batch_size=64")
-SMALL = (*(word for change in CHANGES for word in ("--set", f"train.{change}")), "--device", "cpu")
+QUICK = ("train.epochs=8", "train.learning_rate=0.01", "train.batch_size=64", "model.width=16")
+SLOWER = (
+    "train.epochs=12",
+    "train.learning_rate=0.003",
+    "train.batch_size=64",
+)  # what opinions need: they differ little
 ITEMS, STEPS = 12, 4
 PEOPLE = {"shop": 4000, "drawn": 3000}  # of the others 1,500
 
@@ -59,8 +63,10 @@ def write_log(path: Path, kind: str) -> None:
 def test_go_and_the_steps_by_hand_give_one_answer(kind, answer, tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("localpolicy.runtime.processes"), "cores", lambda: 1)
     monkeypatch.chdir(tmp_path)
+    changes = SLOWER if kind == "ratings" else QUICK
+    small = (*(word for change in changes for word in ("--set", change)), "--device", "cpu")
     write_log(tmp_path / "log.csv", kind)
-    done = lpi("go", "log.csv", "--out", "go", "--yes", "--minutes", "600", *SMALL)
+    done = lpi("go", "log.csv", "--out", "go", "--yes", "--minutes", "600", *small)
     found = json.loads(Path("go/verdict.json").read_text())["answer"]
     assert ANSWERS[done.exit_code] == found and found == answer
 
@@ -69,10 +75,10 @@ def test_go_and_the_steps_by_hand_give_one_answer(kind, answer, tmp_path, monkey
     words[words.index("--out") + 1] = "data"
     assert lpi(*words[1:]).exit_code == 0
     for seed in (0, 1):
-        assert lpi("train", "data", "--objective", "mle", "--seed", seed, "--out", f"mle-{seed}", *SMALL).exit_code == 0
+        assert lpi("train", "data", "--objective", "mle", "--seed", seed, "--out", f"mle-{seed}", *small).exit_code == 0
     new, against = "mle-1", ["--against", "mle-0"]
     if found != "nothing to decide":
         by = ("--objective", "auto", "--logging", "mle-0", "--seed", "2")
-        assert lpi("train", "data", *by, "--out", "new", *SMALL).exit_code == 0
+        assert lpi("train", "data", *by, "--out", "new", *small).exit_code == 0
         new, against = "new", [*(["--against", "log"] if kind == "drawn" else []), *against, "--against", "mle-1"]
     assert ANSWERS[lpi("gate", new, *against, "--device", "cpu").exit_code] == found
