@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from localpolicy.judge.checks.agreement import agreement_check
 from localpolicy.judge.checks.gains import gain_check
+from localpolicy.judge.checks.losses import agreement_check
 from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation

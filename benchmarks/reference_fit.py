@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import localpolicy as lp
-from localpolicy.judge.checks.training import reference_fit_check
+from localpolicy.judge.checks.distance import reference_fit_check
 from localpolicy.judge.harness import Harness
 from localpolicy.measure.significance import paired
 from localpolicy.model.baselines import popularity

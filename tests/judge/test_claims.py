@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from gate_examples import made
 
-from localpolicy.judge.checks.coverage import coverage_check
 from localpolicy.judge.checks.gains import gain_check, too_few
+from localpolicy.judge.checks.losses import coverage_check
 from localpolicy.judge.claims import CHECKS, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.judge.verdict import Gate

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from measured import scores
 
-from localpolicy.judge.checks.direction import FALLS, direction_check
-from localpolicy.judge.checks.hidden_cause import hidden_cause_check
+from localpolicy.judge.checks.answers import FALLS, direction_check, hidden_cause_check
 from localpolicy.judge.checks.propensities import LEAST_EXCESS, WRONG, propensity_check, weights_of
 from localpolicy.judge.claims import check
 from localpolicy.judge.kinds import KINDS

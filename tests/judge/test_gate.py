@@ -23,10 +23,9 @@ from localpolicy.errors import RunError
 from localpolicy.judge import claims
 from localpolicy.judge.case import deciding_metric
 from localpolicy.judge.checks.baselines import baselines_check
-from localpolicy.judge.checks.divergence import divergence_checks
+from localpolicy.judge.checks.distance import divergence_checks, reference_fit, reference_fit_check
 from localpolicy.judge.checks.gains import gain_check, gain_claim
 from localpolicy.judge.checks.losses import events_check, segment_check
-from localpolicy.judge.checks.training import reference_fit, reference_fit_check
 from localpolicy.judge.compare import compare
 from localpolicy.judge.gate import gate
 from localpolicy.judge.rules import GateRules

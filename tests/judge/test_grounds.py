@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from localpolicy.judge import gate as judging
-from localpolicy.judge.checks.training import training_check
+from localpolicy.judge.checks.distance import training_check
 from localpolicy.judge.claims import Claim, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.judge.verdict import Gate

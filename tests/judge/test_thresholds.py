@@ -13,15 +13,12 @@ from measured import scores
 
 from localpolicy.errors import ConfigError
 from localpolicy.judge.checks import order
-from localpolicy.judge.checks.answers import answers_checks
-from localpolicy.judge.checks.coverage import coverage_check
-from localpolicy.judge.checks.divergence import divergence_checks
+from localpolicy.judge.checks.answers import answers_checks, hidden_cause_check
+from localpolicy.judge.checks.distance import divergence_checks, reference_fit_check
 from localpolicy.judge.checks.gains import gain_check, gain_claim, would_tell
-from localpolicy.judge.checks.hidden_cause import hidden_cause_check
-from localpolicy.judge.checks.losses import no_loss, segment_check
+from localpolicy.judge.checks.losses import coverage_check, no_loss, segment_check
 from localpolicy.judge.checks.propensities import propensity_check
 from localpolicy.judge.checks.returns import APART, by_return
-from localpolicy.judge.checks.training import reference_fit_check
 from localpolicy.judge.checks.value import value_check
 from localpolicy.judge.claims import check
 from localpolicy.judge.rules import GateRules

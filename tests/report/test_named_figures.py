@@ -12,7 +12,7 @@ import pytest
 from measured import scores
 from report_examples import curve, exact, row, section_of, usual
 
-from localpolicy.judge.checks.training import reference_fit_check
+from localpolicy.judge.checks.distance import reference_fit_check
 from localpolicy.judge.compare import compare
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.divergence import MOST_JS

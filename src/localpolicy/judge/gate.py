@@ -13,8 +13,8 @@ from typing import Any
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.judge.case import Case
+from localpolicy.judge.checks.distance import out_of_time
 from localpolicy.judge.checks.order import order_check
-from localpolicy.judge.checks.training import out_of_time
 from localpolicy.judge.claims import Claim
 from localpolicy.judge.harness import Harness
 from localpolicy.judge.kinds import KINDS, claims_about, kind_of

@@ -18,18 +18,13 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 from localpolicy.judge.case import Case
-from localpolicy.judge.checks.agreement import agreement
-from localpolicy.judge.checks.answers import confounded_answers, gain_in_answers
+from localpolicy.judge.checks.answers import confounded_answers, gain_in_answers, hidden_cause, no_lower_reward
 from localpolicy.judge.checks.baselines import by_answers, by_ranks, by_value
-from localpolicy.judge.checks.coverage import lists_reach_enough
-from localpolicy.judge.checks.direction import no_lower_reward
-from localpolicy.judge.checks.divergence import within_budget
+from localpolicy.judge.checks.distance import reference_fit, within_budget
 from localpolicy.judge.checks.gains import gain
-from localpolicy.judge.checks.hidden_cause import hidden_cause
-from localpolicy.judge.checks.losses import no_segment_loses, other_events
+from localpolicy.judge.checks.losses import agreement, lists_reach_enough, no_segment_loses, other_events
 from localpolicy.judge.checks.propensities import true_propensities
 from localpolicy.judge.checks.returns import gain_in_reward
-from localpolicy.judge.checks.training import reference_fit
 from localpolicy.judge.checks.value import no_lower_value
 from localpolicy.judge.claims import Claim
 from localpolicy.measure.metrics import question_of

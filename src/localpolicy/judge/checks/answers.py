@@ -1,4 +1,4 @@
-"""Would its answers earn more, alone and with their number? Of logs of actions without propensities.
+"""Would its answers earn more, alone and with their number, and what would undo that? Of logs without propensities.
 
 The figures are those of `measure.answers`: the reward per answer must gain significantly, and so must reward and number
 together. Each is a check with its own interval. Where impressions were logged without propensities heavy clickers may
@@ -7,6 +7,7 @@ have been shown other items than light ones, and these look better than they are
 
 from __future__ import annotations
 
+import math
 import shlex
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from localpolicy.judge.claims import CHECKS, Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.answers import RANKS, SMALL, TOGETHER, TOO_POOR, WORTH, Answers, together
 from localpolicy.measure.estimate import sequences_of
+from localpolicy.measure.sensitivity import STRONGEST, Sensitivity, sensitivity
 from localpolicy.measure.significance import Paired, paired
 
 WORDS = {  # by outcome of the check of the reward per answer
@@ -128,3 +130,63 @@ def gain_in_answers(case: Case) -> list[Claim]:
 def confounded_answers(case: Case) -> list[Claim]:
     """Claims of `gain_in_answers` on impressions without propensities: never a yes."""
     return [each.as_inconclusive(*CONFOUNDED) for each in gain_in_answers(case)]
+
+
+# ---------------------------------------------------------------------- where another figure decides
+
+# A figure such as liked@1 is of the item that is ranked first among those that a person rated. A policy can raise it by
+# ranking few dear items first for everybody. The reward per answer is of all that it would show: nothing is recommended
+# if the two disagree.
+
+EARNS_UNKNOWN = "what an answer would earn is not known"
+FALLS = "the figure that decides rises, but what an answer would earn falls"
+
+
+def direction_check(new: Answers, old: Answers, rules: GateRules) -> Claim:
+    """Claim that the reward per answer is not significantly lower than before."""
+    if refusal := new.refusal or old.refusal:
+        return check("direction", "not judged", f"{EARNS_UNKNOWN}: {refusal}", plain=EARNS_UNKNOWN, unit="answers")
+    test = paired(new.values, old.values, new.choices.sequence, confidence=rules.confidence)
+    outcome: Outcome = "cannot tell" if test.high < 0 else "yes"
+    reason = (
+        f"reward per answer {old.mean:.4f} -> {new.mean:.4f} by weights π/μ̂: {test.difference:+.4f} "
+        f"({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
+    )
+    return check("direction", outcome, reason, *test.numbers, plain=FALLS, unit="answers")
+
+
+def no_lower_reward(case: Case) -> list[Claim]:
+    """Claim on the reward per answer, if another metric decides."""
+    return [] if case.old is None else [direction_check(case.answers.new, case.answers.old, case.rules)]
+
+
+# ---------------------------------------------------------------------- a figure for a person, never a threshold
+
+ASSUMED = "each weight within [w/Γ, Γw]: the marginal sensitivity model"
+
+
+def hidden_cause_check(found: Sensitivity, n: int) -> Claim:
+    """Claim, for information, with Γ* of the gain and the Γ of the strongest cause that the log shows."""
+    seen = "the log shows no cause to compare it with"
+    if found.yardstick is not None:
+        seen = f"leaving out {found.cause} amounts to {found.yardstick:.2f}"
+    if found.strength <= 1:
+        return check("hidden cause", "not asked", f"there is no significant gain to undo; {seen} ({ASSUMED})", 1.0, n=n)
+    if math.isinf(found.strength):
+        plain = f"no hidden cause that changes choices by a factor below {STRONGEST:g} undoes the gain ({seen})"
+    else:
+        plain = f"a hidden cause that changes choices by a factor of {found.strength:.2f} undoes the gain ({seen})"
+    return check("hidden cause", "not asked", f"{plain} ({ASSUMED})", found.strength, n=n, plain=plain, unit="answers")
+
+
+def hidden_cause(case: Case) -> list[Claim]:
+    """Claim on how strong a hidden cause must be to undo the gain in the reward per answer; none if that is unknown."""
+    new, old = case.answers.new, case.answers.old
+    if new.refusal or old.refusal or new.weight is None:
+        return []
+    choices = new.choices
+    found = sensitivity(
+        case.data, case.split, new.weight, choices.reward, choices.sequence, old.values,
+        confidence=case.rules.confidence,
+    )  # fmt: skip
+    return [hidden_cause_check(found, len(choices.reward))]

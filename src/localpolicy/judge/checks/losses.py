@@ -1,4 +1,4 @@
-"""Does any other event lose, or any segment of the people or items?"""
+"""Does anything get worse: another event, a segment, the order of rated items, the reach of its lists?"""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from localpolicy.judge.case import Case
+from localpolicy.judge.checks.gains import unmeasured
 from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.metrics import paid_events
-from localpolicy.measure.position_metrics import LIKED, groups, segments
-from localpolicy.measure.significance import Values, paired_family
+from localpolicy.measure.position_metrics import AGREEMENT, LIKED, groups, segments
+from localpolicy.measure.significance import Values, paired, paired_family
 
 
 def events_check(new: Evaluation, deployed: Evaluation, name: str, events: list[str], rules: GateRules) -> Claim:
@@ -77,3 +78,51 @@ def no_segment_loses(case: Case) -> list[Claim]:
     if case.deployed is None:
         return []
     return [segment_check(case.evaluation, case.deployed, case.metric, case.rules)]
+
+
+# ---------------------------------------------------------------------- the order of rated items
+
+
+def agreement_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
+    """Claim that the order of rated items does not agree significantly less with their ratings than before."""
+    mine, old, clusters = new.values(AGREEMENT)[0], *deployed.values(AGREEMENT)
+    if not len(mine):
+        return check("agreement", "not asked", unmeasured(AGREEMENT), n=0)
+    test = paired(mine, old, clusters, confidence=rules.confidence)
+    if test.alike:
+        reason = f"the two order rated items alike, {old.mean():.4f} of the pairs as the person did (n {test.n:,})"
+        return check("agreement", "yes", reason, 0.0, n=test.n)
+    reason = (
+        f"pairs of rated items ordered as the person rated them: {old.mean():.4f} -> {mine.mean():.4f}, difference "
+        f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, n {test.n:,})"
+    )
+    plain = "it orders what people rated worse than before"
+    return check("agreement", "no" if test.high < 0 else "yes", reason, *test.numbers, plain=plain)
+
+
+def agreement(case: Case) -> list[Claim]:
+    """Claims that rated items are ordered no worse than before; none if the log has no ratings."""
+    if case.deployed is None or case.metric != LIKED:
+        return []
+    return [agreement_check(case.evaluation, case.deployed, case.rules)]
+
+
+# ---------------------------------------------------------------------- the reach of lists
+
+
+def coverage_check(new: Evaluation, deployed: Evaluation, rules: GateRules) -> Claim:
+    """Claim that the lists reach a fair share of the items that the deployed policy's lists reach (no collapse)."""
+    name = f"coverage@{new.settings['lists']}"
+    mine, old = new.coverage, deployed.coverage
+    ratio = mine / old if old > 0 else np.inf
+    reason = (
+        f"{name} {old:.3f} -> {mine:.3f}: {ratio:.2f} of the deployed policy's; at least {rules.min_coverage_ratio:g}"
+    )
+    outcome: Outcome = "yes" if ratio >= rules.min_coverage_ratio else "no"
+    plain = f"its lists reach {ratio:.0%} of the items that the deployed policy's lists reach"
+    return check("coverage", outcome, reason, float(ratio), n=len(new.scores), plain=plain)
+
+
+def lists_reach_enough(case: Case) -> list[Claim]:
+    """Coverage check against the lists of the deployed policy; none if that is the log itself."""
+    return [] if case.deployed is None else [coverage_check(case.evaluation, case.deployed, case.rules)]
