@@ -9,7 +9,7 @@ import pytest
 from measured import holm
 
 from localpolicy.measure.estimate import Estimate, mean_estimate
-from localpolicy.measure.frontier import beaten_by, exchanges
+from localpolicy.measure.gains import beaten_by, exchanges
 from localpolicy.measure.significance import paired
 
 FIGURES = ("purchase.nDCG@20", "click.nDCG@20")

@@ -21,7 +21,6 @@ from localpolicy.data.store import Prepared
 from localpolicy.judge.checks.gains import too_few
 from localpolicy.judge.checks.value import Valued, value_tests, valued
 from localpolicy.judge.claims import Claim
-from localpolicy.judge.feature_gains import FeatureGain, feature_gains
 from localpolicy.judge.harness import Pair
 from localpolicy.judge.rules import GateRules
 from localpolicy.measure.candidates import Candidate
@@ -29,7 +28,7 @@ from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Estimate, Interval, Measurement, as_json, finite, sequences_of
 from localpolicy.measure.estimators import by_name
 from localpolicy.measure.evaluation import Evaluation, deciding_figure, rank_correlations
-from localpolicy.measure.frontier import Exchange, exchanged
+from localpolicy.measure.gains import Exchange, FeatureGain, exchanged, feature_gains
 from localpolicy.measure.metrics import AT_K, Question
 from localpolicy.measure.position_metrics import AGREEMENT, COMPARED, LIKED
 from localpolicy.measure.significance import (

@@ -11,7 +11,7 @@ from localpolicy.measure.divergence import MOST_JS, Divergence, two_digits
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.estimators import ESTIMATORS, INTERVAL
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.frontier import Exchange
+from localpolicy.measure.gains import Exchange
 from localpolicy.measure.intervals import Bounds
 from localpolicy.measure.metrics import AT_K
 from localpolicy.measure.number_text import NOTHING, corrected, fixed, interval_text, sentences

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from localpolicy.measure.estimate import Estimate, as_json, finite
-from localpolicy.measure.frontier import Exchange, exchanges
+from localpolicy.measure.gains import Exchange, exchanges
 from localpolicy.measure.imputation import imputation_at
 from localpolicy.measure.significance import Bucket, Lead, Paired, breakdown, column_leads, paired_family
 from localpolicy.reproduction.data_sets import DataSet

@@ -1,4 +1,4 @@
-"""What a policy gains in one figure and loses in another: differences from a base, and which policies no other beats.
+"""Gains read together: in one figure against losses in another, and of item features against runs without them.
 
 One number hides it: a policy that ranks purchases higher may rank clicks lower, and a sum of both says which only of
 whoever chose the weights.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from localpolicy.measure.candidates import Candidate, family_of
 from localpolicy.measure.estimate import as_json
+from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired, Valued, paired_family
 
 
@@ -59,3 +61,46 @@ def beaten_by(points: Sequence[Sequence[float]], place: int) -> list[int]:
         for other, there in enumerate(points)
         if all(a >= b for a, b in zip(there, here, strict=True)) and tuple(there) != tuple(here)
     ]
+
+
+# ---------------------------------------------------------------------- what item features bring
+
+
+class FeatureGain(NamedTuple):
+    """Difference between a run that reads item features and one of the same recipe that reads none."""
+
+    policy: str
+    against: str
+    features: list[str]
+    shuffled: bool  # permuted among the items: a control, which should bring nothing
+    tests: dict[str, Paired]  # by metric; all such tests are one family
+
+
+def feature_gains(
+    candidates: Sequence[Candidate], evaluations: Sequence[Evaluation], metrics: Sequence[str]
+) -> list[FeatureGain]:
+    """Test each run with item features, given or shuffled, against one without: of its seed if there is one."""
+    runs = {each.name: each.run.config for each in candidates if each.run and each.run.started and not each.beta}
+    recipe = {name: family_of(config, whatever_features=True) for name, config in runs.items()}
+    bare = [name for name, config in runs.items() if not config.model.features]
+    rivals: dict[str, str] = {}
+    for name, config in runs.items():
+        equal = [other for other in bare if recipe[other] == recipe[name]]
+        if config.model.features and equal:
+            rivals[name] = min(equal, key=lambda other: runs[other].train.seed != config.train.seed)
+    of = {each.name: each for each in evaluations}
+    tests = paired_family(
+        {
+            (name, metric): (of[name].values(metric)[0], *of[other].values(metric))
+            for name, other in rivals.items()
+            for metric in metrics
+        }
+    )
+    return [
+        FeatureGain(
+            name, other, list(model.features), model.shuffle_features is not None,
+            {metric: tests[name, metric] for metric in metrics},
+        )
+        for name, other in rivals.items()
+        for model in [runs[name].model]
+    ]  # fmt: skip
