@@ -29,8 +29,7 @@ from torch.nn import functional as F
 import localpolicy as lp
 from localpolicy.data.batches import Windows, epoch_order
 from localpolicy.data.store import Prepared
-from localpolicy.measure.credible import credible_means
-from localpolicy.measure.estimate import mean_estimate
+from localpolicy.measure.estimate import credible_means, mean_estimate
 from localpolicy.model.readout import returns_to_go
 from localpolicy.training.critic_quality import calibrate
 from localpolicy.types import Batch

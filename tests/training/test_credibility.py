@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from localpolicy.measure.credible import credible_means
+from localpolicy.measure.estimate import credible_means
 
 
 def planted(spread: float, *, items: int = 400, seed: int = 0):

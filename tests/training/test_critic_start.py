@@ -8,7 +8,7 @@ import torch
 from small_logs import REWARDS, write_small
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.credible import credible_means
+from localpolicy.measure.estimate import credible_means
 from localpolicy.runs.config import Config
 from localpolicy.training.critic_quality import read_decisions
 from localpolicy.training.train import train

@@ -16,6 +16,7 @@ from scipy.special import ndtri, stdtrit  # scipy.stats takes half a second to i
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 CONFIDENCE = 0.95  # of every interval, unless another is asked for
 REACH = 1.96  # standard errors on either side, for many values
@@ -245,3 +246,31 @@ def more_needed(found: Seen, gain: float, *, confidence: float) -> int | None:
 def sequences_of(clusters: np.ndarray) -> int:
     """Number of distinct sequences among the clusters."""
     return len(np.unique(clusters))
+
+
+# ---------------------------------------------------------------------- means of many groups at once
+
+
+def credible_means(
+    item: np.ndarray, values: np.ndarray, *, n_items: int, weight: np.ndarray | None = None
+) -> np.ndarray:
+    """Mean of every item [V], believed as far as its numbers carry; the overall mean for an item never taken.
+
+    Bühlmann and Straub 1970, from the values of n decisions; a value of weight w has the variance σ²/w.
+    """
+    n = len(values)
+    if not n:
+        return np.zeros(n_items)
+    weight = np.ones(n) if weight is None else weight
+    counts, mean = np.bincount(item, weights=weight, minlength=n_items), float(np.average(values, weights=weight))
+    total = np.bincount(item, weights=weight * values, minlength=n_items)
+    means = np.divide(total, counts, out=np.full(n_items, mean), where=counts > 0)
+    seen = int((counts > 0).sum())
+    if seen < 2 or n <= seen:  # nothing to compare, or no item twice
+        return np.full(n_items, mean)
+    within = float((weight * (values - means[item]) ** 2).sum()) / (n - seen)
+    between = float((counts * (means - mean) ** 2).sum()) - (seen - 1) * within
+    between /= counts.sum() - float((counts**2).sum()) / counts.sum()
+    if between <= 0:
+        return np.full(n_items, mean)
+    return np.asarray(mean + counts / (counts + within / between) * (means - mean))

@@ -25,8 +25,8 @@ import numpy as np
 from localpolicy.catalogue.sparse import SparseLogits
 from localpolicy.data.store import Prepared
 from localpolicy.logits import Logits
-from localpolicy.measure.credible import credible_means
 from localpolicy.measure.decisions import Decisions, Overlap, OverlapRules, overlap, ratios
+from localpolicy.measure.estimate import credible_means
 from localpolicy.measure.intervals import Contributions
 from localpolicy.types import Batch
 

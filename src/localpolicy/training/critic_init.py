@@ -18,7 +18,7 @@ import torch
 
 from localpolicy.data.batches import Windows
 from localpolicy.data.store import Prepared
-from localpolicy.measure.credible import credible_means
+from localpolicy.measure.estimate import credible_means
 from localpolicy.model.heads import ItemHead, ProjectedHead
 from localpolicy.model.network import Network
 from localpolicy.objectives.objective import Objective

@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from localpolicy.data.batches import Windows
-from localpolicy.measure.credible import credible_means
-from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, finite, sequences_of, t_quantile
+from localpolicy.measure.estimate import CONFIDENCE, cluster_sums, credible_means, finite, sequences_of, t_quantile
 from localpolicy.measure.score import PRIOR
 from localpolicy.model.readout import critic_targets
 from localpolicy.types import Reads
