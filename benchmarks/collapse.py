@@ -21,7 +21,7 @@ import numpy as np
 from localpolicy.measure.estimate import Interval
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.trajectory import Figures, Trajectory
+from localpolicy.worlds.trajectory import Figures, Trajectory
 
 ROUNDS = 10
 BELIEF = 3.0  # decisions that r̂ of an item must outweigh

@@ -43,8 +43,8 @@ from localpolicy.runs.config import Config
 from localpolicy.simulation import StoreWorld, write_prepared
 from localpolicy.simulation.store_config import StoreConfig
 from localpolicy.simulation.store_world import Chooser
-from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
+from localpolicy.worlds.scenarios import SCENARIOS
 
 SHOPS: dict[str, tuple[str, ...]] = {
     "shop": (),

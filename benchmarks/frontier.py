@@ -20,7 +20,8 @@ from typing import Any
 from collect import command_line, show
 
 from localpolicy.report.comparison import comparison_section
-from localpolicy.study.demo import SCENARIOS, run_scenario
+from localpolicy.worlds.demo import run_scenario
+from localpolicy.worlds.scenarios import SCENARIOS
 
 EPISODES = 4_000  # as in the demo
 CORES = 2  # for each scenario, where several are played at once

@@ -37,8 +37,8 @@ from localpolicy.runs.run import Run
 from localpolicy.simulation import simulate
 from localpolicy.simulation.bandit import BanditWorld
 from localpolicy.simulation.truth import load_world
-from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
+from localpolicy.worlds.scenarios import SCENARIOS
 
 RIVALS = {"bandit": ("reward_weighted", "ips"), "store": ("reward_weighted", "pg")}
 LPI = {"bandit": "lpi_cb", "store": "lpi_rl"}

@@ -36,8 +36,8 @@ from localpolicy.runs.config import Config
 from localpolicy.simulation import write_prepared
 from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import STEPS, WORLDS
-from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.train import train
+from localpolicy.worlds.scenarios import SCENARIOS
 
 OBJECTIVE = {"bandit": "lpi_cb", "store": "lpi_rl"}
 BETAS = (8.0, 4.0, 2.0, 1.4, 1.0, 0.7, 0.5, 0.35, 0.25, 0.12)  # of the spread, where the rule considered none

@@ -39,6 +39,7 @@ LAYERS = (
     "study",
     "serving",
     "report",
+    "worlds",
     "reproduction",
     "cli",
 )

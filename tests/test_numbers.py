@@ -11,7 +11,7 @@ import pytest
 import localpolicy
 
 ROOT = Path(localpolicy.__file__).parent
-ROOMS = ("measure", "judge", "study", "report", "reproduction")
+ROOMS = ("measure", "judge", "study", "report", "worlds", "reproduction")
 
 
 def defined(path: Path) -> set[str]:
@@ -64,7 +64,7 @@ OWNED = {
     r"\(5, 10, 15\)": "measure/position_metrics.py",
     r"\"HR@20\", \"nDCG@20\"\)": "measure/metrics.py",
     r"5, 10 and 20": "",
-    r"below (half|a tenth) of": "study/trajectory.py",
+    r"below (half|a tenth) of": "worlds/trajectory.py",
     r"^(SURE|NOISE|FEW)\b *=": "",  # a tenth, 5 % and 1.2 times the floor
 }  # fmt: skip
 
@@ -104,7 +104,8 @@ def test_a_literal_of_old_would_be_found(line, tmp_path):
 
 
 def test_pages_make_no_tests_of_their_own():
-    """A test is made in measure/, judge/ or study/ with its family; report/ prints it."""
+    """A test is made in measure/, judge/, study/ or worlds/ with its family; pages print it."""
     made = re.compile(r"\b(paired|paired_family|holm_steps|holm_factors|paired_bootstrap|t_reach|t_quantile)\(")
-    pages = [*(ROOT / "report").rglob("*.py"), *(ROOT / "reproduction" / f"{name}.py" for name in ("paper", "table3"))]
+    others = ("worlds/demo", "worlds/loop_page", "reproduction/paper", "reproduction/table3")
+    pages = [*(ROOT / "report").rglob("*.py"), *(ROOT / f"{name}.py" for name in others)]
     assert not [path.name for path in pages if made.search(path.read_text())]

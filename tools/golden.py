@@ -37,9 +37,9 @@ from localpolicy.serving.records import Feedback, Request, Shown, new_id
 from localpolicy.simulation import truth
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig
 from localpolicy.study import arms
-from localpolicy.study import loop as loops
 from localpolicy.training import checkpoint
 from localpolicy.version import __version__
+from localpolicy.worlds import loop as loops
 
 FOLDER = Path(__file__).resolve().parents[1] / "tests" / "golden"
 KEYS = "keys.json"

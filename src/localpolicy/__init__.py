@@ -35,9 +35,9 @@ _HOMES = {
     "localpolicy.measure.evaluate": ("evaluate",),
     "localpolicy.measure.off_policy": ("off_policy",),
     "localpolicy.measure.value": ("OffPolicy",),
-    "localpolicy.study.settings": ("loop_config",),
+    "localpolicy.worlds.scenarios": ("loop_config",),
     "localpolicy.report.go": ("go",),
-    "localpolicy.study.loop": ("loop",),
+    "localpolicy.worlds.loop": ("loop",),
     "localpolicy.study.sweep": ("Sweep", "sweep"),
     "localpolicy.model.divergence_budget": ("beta_within",),
     "localpolicy.model.lists": ("Lists",),
@@ -52,7 +52,7 @@ _HOMES = {
     "localpolicy.ranker.improve": ("Improvement", "improve"),
     "localpolicy.ranker.layer": ("Layer",),
     "localpolicy.ranker.rules": ("Rules",),
-    "localpolicy.report.demo": ("demo",),
+    "localpolicy.worlds.demo": ("demo",),
     "localpolicy.serving.doctor": ("doctor",),
     "localpolicy.reproduction.paper": ("paper",),
     "localpolicy.runs.config": ("Config", "configure"),
@@ -112,7 +112,6 @@ if TYPE_CHECKING:
     from localpolicy.ranker.improve import improve as improve
     from localpolicy.ranker.layer import Layer as Layer
     from localpolicy.ranker.rules import Rules as Rules
-    from localpolicy.report.demo import demo as demo
     from localpolicy.report.go import go as go
     from localpolicy.reproduction.paper import paper as paper
     from localpolicy.runs.config import Config as Config
@@ -134,8 +133,6 @@ if TYPE_CHECKING:
     from localpolicy.serving.verify import verify as verify
     from localpolicy.simulation import load_world as load_world
     from localpolicy.simulation import simulate as simulate
-    from localpolicy.study.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
-    from localpolicy.study.settings import loop_config as loop_config
     from localpolicy.study.sweep import Sweep as Sweep
     from localpolicy.study.sweep import sweep as sweep
     from localpolicy.training.distill import distill as distill
@@ -143,6 +140,9 @@ if TYPE_CHECKING:
     from localpolicy.types import Readout as Readout
     from localpolicy.types import Reads as Reads
     from localpolicy.types import Terms as Terms
+    from localpolicy.worlds.demo import demo as demo
+    from localpolicy.worlds.loop import loop as loop  # type: ignore[no-redef, unused-ignore]  # its module has its name
+    from localpolicy.worlds.scenarios import loop_config as loop_config
 
 
 def __getattr__(name: str) -> Any:

@@ -1,27 +1,22 @@
 """Base class of results: printed, shown in a notebook, and given back as a dict or a table.
 
-Packages below `report` know nothing of tables and pages: a result asks `report.results` for its own when it is shown.
+Packages below `report` know nothing of tables and pages: a result asks its writer for them when it is shown.
 """
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-WRITER = "localpolicy.report.results"  # shows each kind of result; imported when a result is shown
-
-
-def _writer() -> Any:
-    return importlib.import_module(WRITER)
-
-
 class Result:
     """Result of a verb, with its numbers and its text."""
+
+    WRITER: ClassVar = "localpolicy.report.results"  # shows this kind of result; imported when one is shown
 
     def summary(self) -> str:
         """Summary in one line, without a full stop."""
@@ -43,15 +38,18 @@ class Result:
 
     def to_html(self, path: Path | str) -> Path:
         """Write the whole report as one HTML file that needs no network; return its path."""
-        _writer().write_page(self, Path(path))
+        self._writer().write_page(self, Path(path))
         return Path(path)
+
+    def _writer(self) -> Any:
+        return importlib.import_module(self.WRITER)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.summary()}>"
 
     def __str__(self) -> str:
-        return "\n".join(str(table) for table in _writer().tables_of(self)) or repr(self)
+        return "\n".join(str(table) for table in self._writer().tables_of(self)) or repr(self)
 
     def _repr_html_(self) -> str | None:
         """HTML of the result's tables for a notebook; None, so that it prints the summary, without tables."""
-        return "".join(table._repr_html_() for table in _writer().tables_of(self)) or None
+        return "".join(table._repr_html_() for table in self._writer().tables_of(self)) or None

@@ -31,7 +31,8 @@ from localpolicy.objectives.distill import Distill
 from localpolicy.reproduction.settings import WHAT, PaperConfig, paper_config
 from localpolicy.runs.config import TrainConfig
 from localpolicy.serving.config import ServeConfig
-from localpolicy.study.settings import LoopConfig, LoopOptions, SweepConfig
+from localpolicy.study.settings import SweepConfig
+from localpolicy.worlds.scenarios import LoopConfig, LoopOptions
 
 # What is about the command itself: what it reads, where results go, how it is run.
 FILES = {"out", "json", "markdown", "latex", "data", "rules", "config", "device"}

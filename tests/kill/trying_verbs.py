@@ -32,7 +32,6 @@ from pathlib import Path
 import scipy.stats  # noqa: F401
 import torch._dynamo  # noqa: F401
 
-import localpolicy.study.loop
 import localpolicy.study.sweep
 import localpolicy.training.train  # noqa: F401
 from localpolicy.cli.main import main

@@ -12,13 +12,13 @@ from localpolicy.data.store import Prepared
 from localpolicy.errors import DataError
 from localpolicy.measure.truth import (
     PolicyAgent,
-    RoundMeasure,
     batch_of_arrays,
     histories,
     true_value,
 )
 from localpolicy.model.baselines import Popularity
 from localpolicy.simulation import BanditConfig, BanditWorld, StoreConfig, StoreWorld, write_prepared
+from localpolicy.worlds.loop import RoundMeasure
 
 
 @pytest.fixture(scope="module")

@@ -22,21 +22,21 @@ from localpolicy.measure.divergence import beyond_floor, times_floor, two_digits
 from localpolicy.measure.estimate import Interval, Measurement, mean_estimate
 from localpolicy.measure.evaluation import as_arrow
 from localpolicy.measure.number_text import fixed
-from localpolicy.report import demo
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.comparison_headline import comparison_headline
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.report.gate import gate_headline
 from localpolicy.report.go import as_judged
-from localpolicy.report.loop import loop_tables, write_loop
 from localpolicy.reproduction.data_sets import DataSet
 from localpolicy.reproduction.recipe import METRICS, Recipe
 from localpolicy.reproduction.table3 import main_table
 from localpolicy.reproduction.tables import label_of, table3
 from localpolicy.study.arms import Study
-from localpolicy.study.loop import loop
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.settings import loop_config
+from localpolicy.worlds import demo
+from localpolicy.worlds.loop import loop
+from localpolicy.worlds.loop_page import tables_of, write_loop
+from localpolicy.worlds.scenarios import loop_config
 
 SEQUENCES, LENGTH, ITEMS = 240, 5, 12
 ANSWERS = ("reward per answer", "worth and number of answers")
@@ -308,7 +308,7 @@ def test_a_loop_shows_each_figure_once(tmp_path, monkeypatch):
     contents = write_loop(found, tmp_path / "loop")
     said = json.loads((tmp_path / "loop" / "loop.json").read_text())
     rows = {(row["policy"], row["figure"], row["round"]): row for row in said["measurements"] if row["seed"] is None}
-    page, by_round, ends = parse(tmp_path / "loop" / "report.html"), *loop_tables(found)
+    page, by_round, ends = parse(tmp_path / "loop" / "report.html"), *tables_of(found)
     for number, (name, drawn) in enumerate(values(page, "s1-comparison").items()):
         assert drawn == {title: rows[name, figure, 2]["mean"] for title, figure in SHOWN.items()}
         printed = by_round.plain()[number] + ends.plain()[number]

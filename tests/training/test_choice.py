@@ -23,12 +23,12 @@ from localpolicy.runs.config import Config
 from localpolicy.runtime.ranks import ALONE
 from localpolicy.simulation.bandit import BanditConfig, BanditWorld
 from localpolicy.simulation.prepared import write_prepared
-from localpolicy.study.demo import SCENARIOS
 from localpolicy.training.beta_selection import MULTIPLES, choose
 from localpolicy.training.critic_quality import calibrate
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import train
 from localpolicy.training.validation import validate
+from localpolicy.worlds.scenarios import SCENARIOS
 
 SETTINGS = {
     "data": {"length": 4},

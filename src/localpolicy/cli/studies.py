@@ -52,7 +52,7 @@ def sweep(
         raise typer.Exit(NOTHING_CHOSEN)
 
 
-@takes(Fields("localpolicy.study.settings:LoopConfig"), Fields("localpolicy.study.settings:LoopOptions", "How"))
+@takes(Fields("localpolicy.worlds.scenarios:LoopConfig"), Fields("localpolicy.worlds.scenarios:LoopOptions", "How"))
 def loop(
     world: Annotated[str, typer.Argument(help="bandit or store", show_default=False)],
     out: Annotated[Path, typer.Option(help="folder to write; a stopped loop resumes there")],
@@ -60,14 +60,14 @@ def loop(
     **settings: Any,
 ) -> None:
     """Deploy, log and retrain for some rounds, with several objectives; report how J changed and what went wrong."""
-    from localpolicy.report.loop import loop_tables, write_loop
-    from localpolicy.study.loop import loop as run
-    from localpolicy.study.settings import LoopOptions, loop_config
+    from localpolicy.worlds.loop import loop as run
+    from localpolicy.worlds.loop_page import tables_of, write_loop
+    from localpolicy.worlds.scenarios import LoopOptions, loop_config
 
     options = {name: settings.pop(name) for name in LoopOptions.model_fields if name in settings}
     result = run(loop_config(world, **settings), out=out, **options)
     contents = write_loop(result, out, json=json)
-    for table in loop_tables(result, narrow=True):
+    for table in tables_of(result, narrow=True):
         show(table)
     for arm in result.trajectories:
         console().print(f"  {arm.summary()}", highlight=False)
@@ -115,8 +115,8 @@ def demo(
     force: Force = False,
 ) -> None:
     """Simulate, prepare, train every objective, evaluate against the truth, report: minutes on two cores."""
-    from localpolicy.report.demo import claim_lines, demo_table
-    from localpolicy.report.demo import demo as run
+    from localpolicy.worlds.demo import claim_lines, demo_table
+    from localpolicy.worlds.demo import demo as run
 
     for section in run(out=out, seed=seed, quick=quick, force=force).sections:
         show(demo_table(section))

@@ -3,20 +3,13 @@
 A policy reads histories as its own log held them: one trained on interactions sees answered items alone, one
 trained on impressions sees all that was shown with its outcome. Items it never saw in its log are left out of
 its histories, and it shows them with probability 0.
-
-A policy of the loop is measured against the one before and the first, μ, on contexts that are the same for every policy
-and round. In the bandit they are all there are, weighted as they occur, so every figure is exact; in the store they are
-those of a few visits under μ, whose own probabilities the world knows: no estimate of μ, and so no noise floor, stands
-between.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,23 +17,16 @@ import torch
 from scipy.special import ndtri
 
 from localpolicy.catalogue.blocks import blocks_of
-from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.batches import batch_of_flat
 from localpolicy.data.store import NO_ANSWER
 from localpolicy.errors import DataError
-from localpolicy.logits import DenseLogits
-from localpolicy.measure.estimate import mean_estimate, standard_error
-from localpolicy.measure.position_metrics import coverage
+from localpolicy.measure.estimate import standard_error
 from localpolicy.measure.significance import Paired, holm_steps
 from localpolicy.model.catalogue_mapping import context_length, device_of
 from localpolicy.model.deployable import Deployable
 from localpolicy.simulation.events import World
 from localpolicy.simulation.truth import EPISODES, STEPS
 from localpolicy.types import START, Batch
-
-Round = dict[str, Any]  # what one policy of a loop showed, as its file holds it
-VISITS = 100  # of the store, whose every step is a context
-LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
 
 
 @dataclass(frozen=True)
@@ -60,7 +46,7 @@ def true_value(
 ) -> Truth:
     """J(π): exact in the bandit; in the store the mean reward per impression of `episodes` visits of `steps`."""
     mine, logged = (world.visit_rewards(each, episodes, steps, seed) for each in (PolicyAgent(policy, world), None))
-    value, gain = _mean(mine), _mean(mine - logged)
+    value, gain = mean_and_se(mine), mean_and_se(mine - logged)
     return Truth(value["mean"], value["se"], float(logged.mean()), gain["mean"], gain["se"], world.optimum())
 
 
@@ -78,7 +64,8 @@ def true_gains(truths: Mapping[str, Truth], confidence: float) -> dict[str, Pair
     }
 
 
-def _mean(values: np.ndarray) -> dict[str, float]:
+def mean_and_se(values: np.ndarray) -> dict[str, float]:
+    """Mean of independent values with its standard error; 0 for a single, exact one."""
     return {"mean": float(values.mean()), "se": standard_error(values) if len(values) > 1 else 0.0}
 
 
@@ -158,58 +145,3 @@ def batch_of_arrays(item: np.ndarray, event: np.ndarray, kept: np.ndarray, *, le
 def _probabilities(policy: Deployable, batch: Batch) -> torch.Tensor:
     rows = policy.logits(batch)
     return torch.softmax(rows.chunk(0, rows.shape[1]), dim=1)
-
-
-def _logits(probabilities: np.ndarray) -> DenseLogits:
-    return DenseLogits(torch.from_numpy(np.log(np.maximum(probabilities, LEAST))))
-
-
-# ---------------------------------------------------------------------- rounds of a loop
-
-
-@dataclass(frozen=True)
-class RoundMeasure:
-    """Measures all policies of one world on the same contexts and (under one seed) the same visits."""
-
-    world: World
-    episodes: int
-    seed: int
-
-    def of(self, policy: Deployable | None, before: Deployable | None) -> Round:
-        """Measure a policy (None: μ) in a round, with its distance from the policy `before`, which wrote its log.
-
-        truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
-        share of the catalogue that is shown first somewhere.
-        """
-        world, named = self.world, {"mine": policy, "before": before}
-        agents = {name: PolicyAgent(each, world) for name, each in named.items() if each is not None}
-        first = world.visit_rewards(None, self.episodes, STEPS, self.seed)
-        rewards = {name: world.visit_rewards(each, self.episodes, STEPS, self.seed) for name, each in agents.items()}
-        mine, theirs = (rewards.get(name, first) for name in named)
-        earned = {"truth": mine, "gain": mine - first, "step": mine - theirs}
-        return {**{name: _mean(values) for name, values in earned.items()}, **self._distances(agents)}
-
-    def _distances(self, agents: Mapping[str, PolicyAgent]) -> Round:
-        world, columns = self.world, defaultdict[str, list[np.ndarray]](list)
-        for items, events, weight in world.contexts_of(VISITS, STEPS, self.seed):
-            first = _logits(world.logging_probabilities(items, events))
-            known = {name: _logits(each.probabilities(items, events)) for name, each in agents.items()}
-            mine, theirs = (known.get(name, first) for name in ("mine", "before"))
-            nobody, references = torch.zeros(len(items), dtype=torch.long), {"before": theirs, "first": first}
-            for name, values in catalogue_statistics(mine, nobody, references=references, floor=False).items():
-                columns[name].append(values.numpy())
-            columns["visit"].append(np.arange(len(items)))
-            columns["weight"].append(weight)
-        column = {name: np.concatenate(parts) for name, parts in columns.items()}
-
-        def mean(name: str) -> dict[str, float]:
-            se = 0.0 if world.exact else mean_estimate(column[name], column["visit"]).se
-            return {"mean": float(column["weight"] @ column[name]), "se": se}
-
-        return {
-            "js_before": mean("js:before"),
-            "js_first": mean("js:first"),
-            "kl_first": mean("kl:first"),
-            "entropy": mean("entropy")["mean"],
-            "coverage": coverage(np.bincount(column["top"], minlength=world.n_items)),
-        }

@@ -25,7 +25,6 @@ from localpolicy.ranker.improve import Improvement
 from localpolicy.report.comparison import write_comparison
 from localpolicy.report.gate import gate_contents, gate_tables
 from localpolicy.report.go import go_tables, guess_table, write_go
-from localpolicy.report.loop import loop_contents, loop_tables
 from localpolicy.report.page import tables_page, write_report
 from localpolicy.report.ranker import explore_tables, improvement_tables
 from localpolicy.report.sweep import sweep_contents, sweep_tables
@@ -38,7 +37,6 @@ from localpolicy.runtime.files import write_text
 from localpolicy.study.go import GoResult
 from localpolicy.study.go_commands import Asked
 from localpolicy.study.sweep import Sweep
-from localpolicy.study.trajectory import Loop
 
 WEIGHED = {"effective_share": "effective sample of the weights", "clipped_share": "weights capped or clamped"}
 
@@ -222,7 +220,6 @@ TABLES: dict[type, Callable[[Any], list[Table]]] = {
     Asked: lambda asked: [guess_table(asked.guessed, asked.log, asked.titles)],
     GoResult: go_tables,
     Sweep: sweep_tables,
-    Loop: loop_tables,
     OffPolicy: lambda value: [off_policy_table(value)],
     Lists: lambda lists: [lists_table(lists)],
     Improvement: improvement_tables,
@@ -236,7 +233,6 @@ PAGES: dict[type, Callable[[Any, Path], object]] = {
     Gate: lambda gate, path: write_report(gate_contents(gate), path),
     GoResult: write_go,
     Sweep: lambda sweep, path: write_report(sweep_contents(sweep), path),
-    Loop: lambda loop, path: write_report(loop_contents(loop), path),
 }
 
 

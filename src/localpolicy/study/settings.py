@@ -1,4 +1,4 @@
-"""Settings of `sweep` and `loop`. Importing them needs no torch, so that --help is fast.
+"""Settings of `sweep`. Importing them needs no torch, so that --help is fast.
 
 A sweep's points are the cartesian product of `key=v1,v2,…`, or a search proposes each from what came before.
 """
@@ -13,15 +13,13 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from localpolicy.errors import ConfigError, nearest
-from localpolicy.limits import LARGEST_SEED
+from localpolicy.errors import ConfigError
 from localpolicy.measure.metrics import EvaluateConfig
 from localpolicy.objectives.objective import Objective
 from localpolicy.runs.config import Config, setting_fields, setting_key
 from localpolicy.settings import Settings, repeated
-from localpolicy.simulation.truth import EPISODES
 
 T = TypeVar("T")
 TRIALS = 20  # of a search, by default
@@ -64,83 +62,6 @@ class SweepConfig(Settings):
         if self.trials is not None and self.search != "optuna":
             raise ValueError("--trials is for --search optuna; a grid has as many points as it lists.")
         return self
-
-
-# Of each world: its items, here and in the demo; objectives and sequences per round by default.
-ITEMS = {"bandit": 100, "store": 300}
-OBJECTIVES = {
-    "bandit": ("mle", "reward_weighted", "ips", "lpi_cb"),
-    "store": ("mle", "reward_weighted", "ips_pg", "lpi_rl"),
-}
-SEQUENCES = {"bandit": 10_000, "store": 2_000}
-
-
-class LoopConfig(Settings):
-    """Settings that decide a loop, apart from its number of rounds."""
-
-    world: Literal["bandit", "store"] = Field(description="bandit or store")
-    items: int = Field(ITEMS["bandit"], ge=2, description="size of the catalogue (default: the demo's)")
-    dials: tuple[str, ...] = Field(
-        (), description="a setting of the world, as temperature=2; may be repeated",
-        json_schema_extra=repeated("--dial", "KEY=VALUE"),
-    )  # fmt: skip
-    world_seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of the world itself")
-    sequences: int = Field(
-        SEQUENCES["bandit"],
-        ge=30,
-        description="sequences that each policy serves (default: 10,000; in the store 2,000)",
-    )
-    seeds: Listed[int] = Field((0,), description="seeds of logs and training, such as 0,1,2; each runs a whole loop")
-    objectives: Listed[str] = Field(
-        OBJECTIVES["bandit"],
-        description="objectives, such as mle,ips,lpi_cb (default: four of the world); with settings: "
-        "lpi_cb:advantage=observed",
-    )
-    betas: tuple[float, ...] = Field(
-        (), description="one arm of each objective that has a β with this β; may be repeated (default: one arm, which "
-        "chooses)", json_schema_extra=repeated("--beta"),
-    )  # fmt: skip
-    logging: Literal["served", "head"] = Field(
-        "served", description="where μ̂ comes from after round 1: the run that served, or a head that estimates it"
-    )
-    keep_logs: bool = Field(False, description="train on all logs so far, not only on the last (μ̂ is then a head)")
-    changes: tuple[str, ...] = Field(
-        (), description="a training setting, such as train.epochs=4; may be repeated",
-        json_schema_extra=repeated("--set", "KEY=VALUE"),
-    )  # fmt: skip
-    episodes: int = Field(EPISODES, ge=2, description="simulated visits behind the store's true reward")
-
-    @field_validator("seeds", "objectives", "betas")
-    @classmethod
-    def _distinct(cls, value: tuple[Any, ...], about: ValidationInfo) -> tuple[Any, ...]:
-        if not value and about.field_name != "betas":
-            raise ValueError("expected at least one value")
-        if len(set(value)) < len(value):
-            raise ValueError("expected none twice")
-        if any(isinstance(given, int) and given < 0 for given in value):
-            raise ValueError("a seed must not be negative")
-        return value
-
-    @property
-    def logging_is_served(self) -> bool:
-        """Whether μ of a round is the run that served its log; false if logs of several rounds are kept."""
-        return self.logging == "served" and not self.keep_logs
-
-
-class LoopOptions(Settings):
-    """Options of a loop that do not change its rounds: how many, and in how many processes."""
-
-    rounds: int = Field(10, ge=1, description="number of rounds; a larger number continues an earlier loop")
-    processes: Processes = None
-
-
-def loop_config(world: str, **given: Any) -> LoopConfig:
-    """Build the config of a loop; None keeps the world's default."""
-    if world not in ITEMS:
-        raise ConfigError(f"no world '{world}' with a known truth{nearest(world, ITEMS)}")
-    usual = {"items": ITEMS[world], "objectives": OBJECTIVES[world], "sequences": SEQUENCES[world]}
-    told = {name: value for name, value in given.items() if value is not None}
-    return LoopConfig.parse({"world": world, **usual, **told})
 
 
 # ---------------------------------------------------------------------- points of a sweep

@@ -8,9 +8,9 @@ import pytest
 
 from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.load_candidates import open_data
-from localpolicy.report import demo as module
 from localpolicy.report.contents import PolicyInfo, Section
 from localpolicy.runs.run import Run
+from localpolicy.worlds import demo as module
 
 
 def test_runs_of_the_demo_find_their_data(tmp_path, monkeypatch):

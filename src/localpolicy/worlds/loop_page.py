@@ -13,9 +13,9 @@ from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Table
 from localpolicy.runtime.files import write_json, write_text
-from localpolicy.study.demo import SCENARIOS
-from localpolicy.study.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round
 from localpolicy.version import __version__
+from localpolicy.worlds.scenarios import SCENARIOS
+from localpolicy.worlds.trajectory import FIGURES, WEIGHED, Loop, Trajectory, best_of, last_round
 
 CHARTED = ("true J", "JS from the round before", "JS", "entropy", "coverage@1", "effective share")
 ENDS = ("true J", TRUE_GAIN, "JS", "KL", "coverage@1", "entropy")  # of the last round, side by side
@@ -65,6 +65,11 @@ def write_loop(loop: Loop, out: Path | str, *, json: Path | None = None) -> Cont
 
     write_text(out / "loop.svg", rounds_picture(contents, CHARTED[:3]))
     return contents
+
+
+def write_page(loop: Loop, path: Path) -> None:
+    """Write a loop's report as one self-contained HTML file."""
+    write_report(loop_contents(loop), path)
 
 
 def loop_contents(loop: Loop) -> Contents:
@@ -133,7 +138,7 @@ def _rules(loop: Loop) -> str:
     )
 
 
-def loop_tables(loop: Loop, *, narrow: bool = False) -> list[Table]:
+def tables_of(loop: Loop, *, narrow: bool = False) -> list[Table]:
     """Tables of true reward by round and of the last round's metrics; `narrow` omits intervals by round."""
     arms = loop.trajectories
     last, rows, ends = last_round(arms), [], []
@@ -163,7 +168,7 @@ def loop_markdown(loop: Loop, contents: Contents) -> str:
         f"# A loop in the {loop.config.world}",
         contents.verdict,
         _world_about(loop),
-        *(table.markdown().rstrip() for table in loop_tables(loop)),
+        *(table.markdown().rstrip() for table in tables_of(loop)),
         "## What went wrong",
         "\n".join(f"- {arm.summary()}" for arm in loop.trajectories),
         "## Settings",

@@ -20,16 +20,25 @@ process each.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
+from localpolicy.catalogue.statistics import catalogue_statistics
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.measure.truth import PolicyAgent, Round, RoundMeasure
+from localpolicy.logits import DenseLogits
+from localpolicy.measure.estimate import mean_estimate
+from localpolicy.measure.position_metrics import coverage
+from localpolicy.measure.truth import PolicyAgent, mean_and_se
+from localpolicy.model.deployable import Deployable
 from localpolicy.objectives import objective_of
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
@@ -39,13 +48,12 @@ from localpolicy.runtime.formats import Format
 from localpolicy.runtime.processes import in_processes
 from localpolicy.simulation import write_prepared
 from localpolicy.simulation.events import World
-from localpolicy.simulation.truth import WORLDS
-from localpolicy.study.demo import SCENARIOS, PolicySpec, policies_of
-from localpolicy.study.settings import LoopConfig, LoopOptions
-from localpolicy.study.trajectory import Loop
+from localpolicy.simulation.truth import STEPS, WORLDS
 from localpolicy.training.checks import check_data
 from localpolicy.training.jobs import Job, refuse_other, train_job
 from localpolicy.training.setup import resolve
+from localpolicy.worlds.scenarios import SCENARIOS, LoopConfig, LoopOptions, PolicySpec, policies_of
+from localpolicy.worlds.trajectory import Loop, Round
 
 LOG = logging.getLogger(__name__)
 FORMAT = Format(1, "choose another folder, or remove it", error=ConfigError)
@@ -63,6 +71,67 @@ def world_of(config: LoopConfig) -> World:
 def round_seed(seed: int, number: int) -> int:
     """Seed of a round, shared by all arms, so that they meet the same users."""
     return 1_000 * seed + number
+
+
+VISITS = 100  # of the store, whose every step is a context
+LEAST = 1e-30  # probabilities below this are taken for it: a logarithm must be finite
+
+
+def _logits(probabilities: np.ndarray) -> DenseLogits:
+    return DenseLogits(torch.from_numpy(np.log(np.maximum(probabilities, LEAST))))
+
+
+@dataclass(frozen=True)
+class RoundMeasure:
+    """Measures all policies of one world on the same contexts and (under one seed) the same visits.
+
+    A policy is measured against the one before and the first, μ. In the bandit the contexts are all there are, weighted
+    as they occur, so every figure is exact; in the store they are those of a few visits under μ, whose own
+    probabilities the world knows: no estimate of μ, and so no noise floor, stands between.
+    """
+
+    world: World
+    episodes: int
+    seed: int
+
+    def of(self, policy: Deployable | None, before: Deployable | None) -> Round:
+        """Measure a policy (None: μ) in a round, with its distance from the policy `before`, which wrote its log.
+
+        truth is J; gain is over μ and step over the policy before, both paired; entropy is in nats, and coverage the
+        share of the catalogue that is shown first somewhere.
+        """
+        world, named = self.world, {"mine": policy, "before": before}
+        agents = {name: PolicyAgent(each, world) for name, each in named.items() if each is not None}
+        first = world.visit_rewards(None, self.episodes, STEPS, self.seed)
+        rewards = {name: world.visit_rewards(each, self.episodes, STEPS, self.seed) for name, each in agents.items()}
+        mine, theirs = (rewards.get(name, first) for name in named)
+        earned = {"truth": mine, "gain": mine - first, "step": mine - theirs}
+        return {**{name: mean_and_se(values) for name, values in earned.items()}, **self._distances(agents)}
+
+    def _distances(self, agents: Mapping[str, PolicyAgent]) -> Round:
+        world, columns = self.world, defaultdict[str, list[np.ndarray]](list)
+        for items, events, weight in world.contexts_of(VISITS, STEPS, self.seed):
+            first = _logits(world.logging_probabilities(items, events))
+            known = {name: _logits(each.probabilities(items, events)) for name, each in agents.items()}
+            mine, theirs = (known.get(name, first) for name in ("mine", "before"))
+            nobody, references = torch.zeros(len(items), dtype=torch.long), {"before": theirs, "first": first}
+            for name, values in catalogue_statistics(mine, nobody, references=references, floor=False).items():
+                columns[name].append(values.numpy())
+            columns["visit"].append(np.arange(len(items)))
+            columns["weight"].append(weight)
+        column = {name: np.concatenate(parts) for name, parts in columns.items()}
+
+        def mean(name: str) -> dict[str, float]:
+            se = 0.0 if world.exact else mean_estimate(column[name], column["visit"]).se
+            return {"mean": float(column["weight"] @ column[name]), "se": se}
+
+        return {
+            "js_before": mean("js:before"),
+            "js_first": mean("js:first"),
+            "kl_first": mean("kl:first"),
+            "entropy": mean("entropy")["mean"],
+            "coverage": coverage(np.bincount(column["top"], minlength=world.n_items)),
+        }
 
 
 @dataclass(frozen=True)

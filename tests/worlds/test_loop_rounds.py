@@ -16,16 +16,15 @@ from localpolicy.errors import ConfigError, RunError, TrainingError
 from localpolicy.measure.evaluation import SCHEMA
 from localpolicy.measure.truth import PolicyAgent
 from localpolicy.report.contents import Interval
-from localpolicy.report.loop import loop_contents, loop_tables, loop_verdict, write_loop
 from localpolicy.runs.run import Run
-from localpolicy.study import loop as loop_module
-from localpolicy.study.demo import policies_of
-from localpolicy.study.loop import world_of
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.settings import loop_config
-from localpolicy.study.trajectory import Loop, Trajectory
 from localpolicy.training.train import train
 from localpolicy.training.trainer import Trainer
+from localpolicy.worlds import loop as loop_module
+from localpolicy.worlds.loop import world_of
+from localpolicy.worlds.loop_page import loop_contents, loop_verdict, tables_of, write_loop
+from localpolicy.worlds.scenarios import loop_config, policies_of
+from localpolicy.worlds.trajectory import Loop, Trajectory
 
 TINY = {"changes": ("train.epochs=1", "model.width=8"), "episodes": 40}
 WORLDS = {
@@ -52,7 +51,7 @@ WORLDS = {
 def small_pages():
     """Few contexts and no charting library: what is tested here needs neither."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("localpolicy.measure.truth.VISITS", 10)
+        patch.setattr("localpolicy.worlds.loop.VISITS", 10)
         patch.setattr("localpolicy.report.page.library", lambda: "/* the charting library */")
         yield
 
@@ -324,7 +323,7 @@ def test_gains_at_the_end_are_decided_together():
     held = [said[f"{name} ends above the policy it started from"]["holds"] for name in arms]
     assert held == [None, True, None]
     assert not [sign for arm in found.trajectories for sign in arm.symptoms if sign.kind == "loses"]
-    ends = loop_tables(found)[1]
+    ends = tables_of(found)[1]
     assert [row[1] for row in ends.plain()] == ["+0.2100 ± 0.2241", "+0.2800 ± 0.2394", "-0.2050 ± 0.2241"]
     assert "Those of gains: 95 %, corrected for 3 comparisons (Holm)." in ends.note
     section = loop_contents(found).sections[0]

@@ -16,13 +16,11 @@ from localpolicy.measure.decisions import LEAST_EFFECTIVE
 from localpolicy.measure.estimate import CONFIDENCE, Interval, Measurement, as_json
 from localpolicy.measure.evaluation import as_arrow
 from localpolicy.measure.significance import holm_steps
-from localpolicy.measure.truth import Round
 from localpolicy.results import Result
 from localpolicy.simulation.events import World
-from localpolicy.study.demo import PolicySpec
 from localpolicy.study.measured import over_seeds
-from localpolicy.study.settings import LoopConfig
 from localpolicy.version import __version__
+from localpolicy.worlds.scenarios import LoopConfig, PolicySpec
 
 # Both by benchmarks/collapse.py: 500 loops in small bandits, judged after ten rounds and watched for ten more. Of 55
 # that are stuck below the optimum 96 % are below STILL, of 253 that still rise 26 %. Where J is exact, 28 to 82 % fall
@@ -32,6 +30,7 @@ STILL = 0.1  # of μ's entropy: below it a policy shows nearly the same item eac
 FALL = 0.01  # of the best J: a smaller fall is not spoken of
 WEIGHED = "effective share"  # of the log, by the weights of training
 
+Round = dict[str, Any]  # what one policy showed in a round, as its file holds it
 Figures = Mapping[str, Interval]  # of one round over seeds, by name; JS and KL are from the first μ
 
 
@@ -180,6 +179,8 @@ def figures_of(entry: Round) -> dict[str, tuple[float, float]]:
 @dataclass(frozen=True, repr=False)
 class Loop(Result):
     """Result of a finished loop."""
+
+    WRITER = "localpolicy.worlds.loop_page"
 
     config: LoopConfig
     world: World
