@@ -53,12 +53,10 @@ class Case:
 
     @property
     def data(self) -> Prepared:
-        """Prepared data that hold the rows."""
         return self.harness.data
 
     @property
     def split(self) -> str:
-        """Name of the split that is judged."""
         return self.harness.config.split
 
     @cached_property
@@ -82,7 +80,6 @@ class Case:
 
     @cached_property
     def evaluation(self) -> Evaluation:
-        """Evaluation of the new policy."""
         return self.harness.measured(self.new, self.estimates)
 
     @cached_property
@@ -121,7 +118,6 @@ class Case:
 
     @cached_property
     def baselines(self) -> list[Evaluation]:
-        """Evaluations of the simple baselines."""
         return [self.harness.measured(each) for each in self.simple]
 
     @cached_property
@@ -141,7 +137,6 @@ class Case:
 
     @property
     def answer_rows(self) -> list[Measurement]:
-        """Rewards per answer as rows of the long table."""
         found = self.answers
         return [
             row for each in (found.new, found.old, *found.baselines) for row in answer_rows(each, found.old, self.split)

@@ -42,7 +42,6 @@ class Claim:
 
     @property
     def outcome(self) -> Outcome:
-        """Outcome of the check, in a word."""
         if not self.asked:
             return "not asked" if self.judged else "not judged"
         return "cannot tell" if self.holds is None else "yes" if self.holds else "no"
@@ -81,7 +80,6 @@ class Claim:
         return replace(self, holds=None, because=f"{self.because}. {why}", plain=plain, needed=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         known = {name: finite(value) for name, value in vars(self).items() if name not in ("asked", "judged")}
         return {**known, "outcome": self.outcome}
 

@@ -81,7 +81,6 @@ class Comparison(Result):
         return [each.name for each in self.evaluations]
 
     def candidate(self, name: str) -> Candidate:
-        """Candidate of this name."""
         return next(each for each in self.candidates if each.name == name)
 
     @property
@@ -102,7 +101,6 @@ class Comparison(Result):
 
     @property
     def measurements(self) -> list[Measurement]:
-        """All measurements as rows of one long table."""
         return [row for evaluation in self.evaluations for row in evaluation.rows]
 
     @property
@@ -140,7 +138,6 @@ class Comparison(Result):
 
     @property
     def simple(self) -> list[str]:
-        """Names of the simple baselines among the policies."""
         return [each.name for each in self.candidates if each.origin.objective in BASELINES]
 
     @property
@@ -283,7 +280,6 @@ class Comparison(Result):
 
     @cached_property
     def feature_gains(self) -> list[FeatureGain]:
-        """Tests of each run with item features against one without."""
         return feature_gains(self.candidates, self.evaluations, (self.ranked, "logp"))
 
     @property
@@ -354,7 +350,6 @@ class Comparison(Result):
         return row
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {
             "policies": {evaluation.name: evaluation.to_dict() for evaluation in self.evaluations},
             "question": self.question._asdict(),

@@ -98,7 +98,6 @@ class Harness:
     def measured(
         self, candidate: Candidate, references: Sequence[Candidate] = (), *, imputation: Imputation | None = None
     ) -> Evaluation:
-        """Evaluate a candidate, with its divergence from the references."""
         scores = self.scores(candidate, references)
         return measured(
             candidate, self.data, scores, references, config=self.config, imputation=imputation, rules=self.rules

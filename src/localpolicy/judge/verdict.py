@@ -66,12 +66,10 @@ class Gate(Result):
 
     @property
     def next_step(self) -> str:
-        """Text of the next step."""
         return next_step(self)
 
     @property
     def deploy(self) -> bool:
-        """Whether the answer is "deploy"."""
         return self.answer == "deploy"
 
     @property
@@ -192,7 +190,6 @@ class Gate(Result):
         return f". About {_rounded(most.needed):,} {most.unit}{days} would tell; there are {most.n:,}"
 
     def summary(self) -> str:
-        """The verdict in one sentence, without a full stop."""
         return self.sentence.removesuffix(".")
 
     def to_arrow(self) -> pa.Table:
@@ -200,7 +197,6 @@ class Gate(Result):
         return pa.Table.from_pylist([check.to_dict() for check in self.checks])
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {
             "answer": self.answer,
             "deploy": self.deploy,
@@ -239,7 +235,6 @@ def _clauses(checks: Sequence[Claim]) -> str:
 
 
 def _rounded(count: int) -> int:
-    """The count rounded to two significant digits."""
     return int(float(f"{count:.1e}"))
 
 

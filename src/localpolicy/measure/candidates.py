@@ -75,7 +75,6 @@ def as_run(run: RunLike) -> Run:
 
 
 def as_list(runs: Sequence[RunLike] | RunLike) -> list[RunLike]:
-    """Convert one run or several to a list of runs."""
     alone = isinstance(runs, Run | str | PathLike) or is_table(runs)
     return [runs] if alone else list(runs)
 

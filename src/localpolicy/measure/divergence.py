@@ -28,7 +28,6 @@ class Spread:
     by_name: dict[str, Estimate]  # by reference, or by pair of references
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         content = {**self.overall._asdict(), "quantiles": self.quantiles, "by_reference": self.by_name}
         return {name: as_json(value) for name, value in content.items()}
 
@@ -67,7 +66,6 @@ class Divergence:
         return times_floor(self.js.overall, None if self.floor_js is None else self.floor_js.overall)
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         floor = None if self.floor_js is None else {"js": self.floor_js, "kl": self.floor_kl, "ratio": self.above_floor}
         whole = {"js": self.js, "kl": self.kl, "floor": floor, "reference": self.references, "segments": self.segments}
         return {name: as_json(value) for name, value in whole.items()}

@@ -150,7 +150,6 @@ class Evaluation(Result):
 
     @cached_property
     def rows(self) -> list[Measurement]:
-        """All measurements as rows of the long table."""
         rows = [self._row(*group_and_figure(name), value) for name, value in self.figures.items()]
         if (measured := self.divergence) is not None:
             distances = {"JS": measured.js.overall, "KL": measured.kl.overall}
@@ -193,7 +192,6 @@ class Evaluation(Result):
         return as_arrow(self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         nothing: dict[str, Any] = {"js": None, "kl": None, "floor": None, "reference": []}
         return {
             "metrics": as_json(self.metrics),

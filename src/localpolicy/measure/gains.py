@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from localpolicy.measure.candidates import Candidate, family_of
-from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Paired, Valued, paired_family
 
@@ -23,10 +22,6 @@ class Exchange:
     name: str
     gains: dict[str, Paired]  # by figure; the tests of all policies and figures are read together
     beaten_by: list[str]  # policies whose means are no smaller in any figure, and larger in one; none: on the frontier
-
-    def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
-        return {key: as_json(value) for key, value in vars(self).items()}
 
 
 def exchanges(pairs: Iterable[tuple[Valued, Valued]], figures: Sequence[str]) -> list[Exchange]:

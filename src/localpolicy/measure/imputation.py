@@ -32,8 +32,6 @@ SOLVED = 1024  # rows solved at once
 
 
 class FactorisationConfig(Settings):
-    """Settings of the matrix factorisation that imputes ratings."""
-
     rank: int = Field(50, ge=1, description="length of the factors")
     missing: float = Field(2.0, description="m, the value of a missing rating")
     weight: float = Field(0.005, gt=0, lt=1, description="w, the weight of a missing rating")
@@ -157,11 +155,9 @@ class Imputation:
     data: str  # digest
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {"quality": self.quality, "config": self.config.model_dump()}
 
     def save(self, folder: Path | str) -> None:
-        """Write the imputation into a folder."""
         with whole_folder(Path(folder)) as partial:
             save_file({"users": self.factors.users, "items": self.factors.items}, partial / "factors.safetensors")
             write_json(partial / "imputation.json", {**self.to_dict(), "data": self.data})

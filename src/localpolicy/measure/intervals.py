@@ -38,12 +38,10 @@ class Contributions(NamedTuple):
 
     @property
     def se(self) -> float:
-        """Standard error of the mean, clustered by sequence."""
         return clustered_se(self.values, self.clusters)
 
     @property
     def n(self) -> int:
-        """Number of values in the mean."""
         return len(self.values)
 
 

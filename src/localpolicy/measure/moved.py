@@ -27,7 +27,6 @@ class Moved(NamedTuple):
 
     @property
     def change(self) -> float:
-        """Change in the share of positions at which the item is shown first."""
         return self.after - self.before
 
 

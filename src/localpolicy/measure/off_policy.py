@@ -212,7 +212,6 @@ def _probabilities(policy: Any, table: pa.Table) -> tuple[np.ndarray, np.ndarray
 
 
 def _checked(every: np.ndarray) -> np.ndarray:
-    """Rows of probabilities that sum to 1."""
     off = np.abs(every.sum(1) - 1) > CLOSE
     if not ((every >= 0) & (every <= 1 + CLOSE)).all() or off.any():
         row = int(off.argmax())

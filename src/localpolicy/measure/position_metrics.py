@@ -79,7 +79,6 @@ class Scores:
         return self.settings.get("list_reward") == "whole"
 
     def to_arrow(self) -> pa.Table:
-        """Table with one row per position."""
         arrays = {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
         columns = {name: value for name, value in arrays.items() if name != "shown"}  # which has one entry per item
         columns["event"] = pa.DictionaryArray.from_arrays(columns["event"].astype(np.int16), self.events)

@@ -90,7 +90,6 @@ class Paired:
         return replace(self, difference=-self.difference, low=-self.high, high=-self.low)
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
@@ -245,7 +244,6 @@ class Bucket:
         return "" if self.test is None else self.test.stars
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {**{name: as_json(value) for name, value in vars(self).items()}, "stars": self.stars}
 
 
@@ -283,7 +281,6 @@ class Lead(NamedTuple):
     bootstrap_p: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {"best": self.best, "second": self.second, **self.test.to_dict(), "bootstrap_p": self.bootstrap_p}
 
 

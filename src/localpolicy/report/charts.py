@@ -117,7 +117,6 @@ class Chart:
 
     @property
     def policies(self) -> set[str]:
-        """Names of the policies whose values the chart draws."""
         return {datum["policy"] for datum in self.spec["datasets"]["values"]}
 
 

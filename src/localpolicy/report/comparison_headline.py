@@ -33,7 +33,6 @@ def who_is(comparison: Comparison, section: Section) -> dict[str, Candidate]:
 
 
 def judged_on(comparison: Comparison, section: Section) -> str:
-    """Display name of the best new policy."""
     return called_on(comparison, section)[comparison.best_new]
 
 

@@ -133,12 +133,10 @@ class Section:
 
     @property
     def metric(self) -> str:
-        """Display name of the deciding metric."""
         return self.said(self.main)
 
     @property
     def names(self) -> list[str]:
-        """Names of the policies, in the order of the section."""
         return [policy.name for policy in self.policies]
 
     def decisive(self, policy: str) -> float:
@@ -147,11 +145,9 @@ class Section:
         return mean if mean is not None and math.isfinite(mean) else -math.inf
 
     def best(self, among: Iterable[str]) -> str:
-        """Name of the policy with the largest deciding metric."""
         return max(among, key=self.decisive)
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         content = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_PAGES}
         content["measurements"] = [*self.measurements, *self.segments]
         return {name: as_json(value) for name, value in content.items()}
@@ -179,5 +175,4 @@ class Contents:
     answer: Mapping[str, str] = field(default_factory=dict)  # of a gate: why, ground, but
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of the JSON output."""
         return {name: as_json(value) for name, value in vars(self).items()}

@@ -75,7 +75,6 @@ def decided_by(verdict: Gate) -> str:
 
 
 def numbered(notes: Iterable[str]) -> dict[str, str]:
-    """Notes as settings of a page: "note 1", "note 2", …"""
     return {f"note {number}": note for number, note in enumerate(notes, start=1)}
 
 
@@ -95,7 +94,6 @@ def gate_headline(verdict: Gate) -> Contents:
 
 
 def gate_contents(verdict: Gate) -> Contents:
-    """Content of a page with a verdict alone."""
     section = Section(
         "Every check",
         f"{verdict.evaluation.name} instead of {verdict.against}, on the same positions.",

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 
 def tables_page(tables: Sequence[Table], *, title: str) -> str:
-    """HTML text of a page of tables."""
     return render("tables.html", title=title, tables=tables) + "\n"
 
 
@@ -36,7 +35,6 @@ MISSING = "no pictures were drawn: they need altair and vl-convert (pip install 
 
 
 def can_draw() -> bool:
-    """Whether the packages of the extra `report` are installed."""
     return all(find_spec(name) is not None for name in EXTRA)
 
 
@@ -82,7 +80,6 @@ def write_report(contents: Contents, path: Path | str) -> Path:
 
 
 def report_page(contents: Contents) -> str:
-    """HTML text of a report, from the template."""
     from localpolicy.report.charts import all_series
 
     drawn = enumerate(zip(contents.sections, all_series(contents), strict=True), start=1)
@@ -171,7 +168,6 @@ def policies_table(section: Section, names: Mapping[str, Cell]) -> Table:
 
 
 def at_k_table(section: Section, names: Mapping[str, Cell]) -> Table:
-    """Table of every policy's metrics at each k of `AT_K`."""
     note = "Intervals of 95 %. None of these is tested: with more columns each would need a larger difference."
     columns = {figure: Column(said) for figure, said in section.at_k.items()}
     return side_by_side(EVERY_K, names, columns, lambda *of: _page_cell(section, *of, marked=False), note)

@@ -42,7 +42,6 @@ WEIGHED = {"effective_share": "effective sample of the weights", "clipped_share"
 
 
 def run_table(run: Run) -> Table:
-    """Table of a run: selected epoch, losses, weights and digest."""
     manifest, last = run.manifest, run.selected_metrics()
     rows = [
         *run.selection().items(),
@@ -93,7 +92,6 @@ MOST = 10  # lists and ranks shown; `to_frame()` has all
 
 
 def lists_table(lists: Lists) -> Table:
-    """Table of lists, one row per history, best item first."""
     shown = min(MOST, lists.indices.shape[1])
     called = lists.items if lists.names is None else lists.names
     rows = [[str(number), *map(str, items[:shown])] for number, items in enumerate(called[:MOST])]
@@ -242,7 +240,6 @@ def tables_of(result: object) -> list[Table]:
 
 
 def write_page(result: object, path: Path) -> None:
-    """Write a result as one self-contained HTML file."""
     for kind in type(result).__mro__:
         if kind in PAGES:
             PAGES[kind](result, path)

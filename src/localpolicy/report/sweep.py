@@ -72,7 +72,6 @@ def _note(sweep: Sweep) -> str:
 
 
 def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
-    """Table of the chosen policy's metrics on the test split."""
     over_seeds = (row for row, _ in chosen.rows(sweep.tested) if row.seed is None)
     rows = [[row.name, interval_text(row.interval, 4), f"{row.n:,}"] for row in over_seeds]
     note = f"At {chosen.name}, which was chosen on validation alone. 95 % intervals, clustered by sequence."
@@ -80,7 +79,6 @@ def chosen_table(sweep: Sweep, chosen: Pooled) -> Table:
 
 
 def section(sweep: Sweep) -> Section:
-    """Report section of a sweep, as a comparison of its points."""
     keys = dict.fromkeys(key for tried in sweep.tried for key, _ in tried.point.settings)
     policies = []
     for tried in (tried for tried in sweep.tried if tried.whole):
@@ -147,7 +145,6 @@ def _lead(sweep: Sweep, chosen: Pooled) -> Claim:
 
 
 def sweep_contents(sweep: Sweep) -> Contents:
-    """Content of a sweep's report."""
     chosen, numbers = sweep.chosen, list[KeyNumber]()
     step = "Raise the budget, or add points with a larger β, which stay closer to the log."
     if chosen is not None:

@@ -65,17 +65,14 @@ class Cell:
         return cls(fixed(figure.mean, digits), value=figure.mean, around=range_text(figure, digits), mark=mark)
 
     def plain(self) -> str:
-        """Text for a terminal."""
         words = f"{self.text} {self.around}".rstrip() + (f" {self.mark.sign}" if self.mark else "")
         return f"{words}{BEST if self.best else ''}{self.stars}"
 
     def markdown(self) -> str:
-        """Text for a Markdown file."""
         text = f"{self.text} {self.around}".rstrip().replace("|", r"\|")
         return (f"**{text}**" if self.best else text) + self.stars.replace("*", r"\*")
 
     def latex(self) -> str:
-        """LaTeX source for a paper."""
         text = latex_text(f"{self.text} {self.around}".rstrip())
         return (rf"\textbf{{{text}}}" if self.best else text) + (f"$^{{{self.stars}}}$" if self.stars else "")
 
@@ -108,7 +105,6 @@ class Table:
 
     @property
     def body(self) -> list[list[Cell]]:
-        """Rows of the table with every value as a `Cell`."""
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
 
     def noted(self, best: str = BOLD) -> str:
@@ -121,7 +117,6 @@ class Table:
         })  # fmt: skip
 
     def plain(self) -> list[list[str]]:
-        """Rows of plain text."""
         return [[cell.plain() for cell in row] for row in (*self.body, *self.foot)]
 
     def fitting(self, width: int) -> list[Table]:
@@ -176,7 +171,6 @@ class Table:
         return text.getvalue()
 
     def _repr_html_(self) -> str:
-        """HTML for a notebook."""
         from localpolicy.report.templates import notebook
 
         return notebook(self)
@@ -193,7 +187,6 @@ class Table:
         return "\n".join(lines) + (f"\n\n{note}\n" if (note := self.noted()) else "\n")
 
     def latex(self) -> str:
-        """LaTeX text of the table (booktabs)."""
         heads = self.heads
         lines = [
             r"\begin{table}",

@@ -50,7 +50,6 @@ def side_by_side(
 
 
 def evaluation_tables(evaluation: Evaluation) -> list[Table]:
-    """All tables of one evaluation."""
     tables = [ranking_table(evaluation), policy_table(evaluation)]
     tables += [divergence_table(evaluation.divergence)] if evaluation.divergence else []
     tables += [off_policy_table(evaluation.off_policy)] if evaluation.off_policy else []
@@ -82,7 +81,6 @@ def _figure(evaluation: Evaluation, name: str) -> str:
 
 
 def policy_table(evaluation: Evaluation) -> Table:
-    """Table of a policy's logged reward, coverage, entropy and popularity."""
     rows = [[name, _figure(evaluation, name)] for name in evaluation.figures if "." not in name]
     note = sentences({
         INTERVALS: True,
@@ -155,7 +153,6 @@ def _bounds(interval: Bounds | None) -> str:
 
 
 def truth_table(truth: Truth) -> Table:
-    """Table of the true reward in the simulated world."""
     figures = {
         "J of this policy": (truth.value, truth.se), "J of the logging policy": (truth.logging, 0.0),
         "gain": (truth.gain, truth.gain_se), "best possible J": (truth.optimum, 0.0),
@@ -252,7 +249,6 @@ def _comparison_note(comparison: Comparison) -> str:
 
 
 def gains_table(comparison: Comparison) -> Table:
-    """Table of each policy's gain over the baseline, with intervals."""
     gains = comparison.gains
     figures = [figure for figure in comparison.tested if any(figure in each for each in gains.values())]
     ranks = next((figure for figure in figures if figure != comparison.value), "")

@@ -20,7 +20,6 @@ def asset(name: str) -> str:
 
 @cache
 def templates() -> Environment:
-    """Jinja environment of the page templates, with autoescaping."""
     environment = Environment(
         loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -36,6 +35,5 @@ def render(name: str, **values: Any) -> str:
 
 
 def notebook(content: object) -> str:
-    """HTML of a table for a notebook."""
     rules = re.findall(r"/\* tables \*/(.*?)/\* end of tables \*/", asset("style.css"), re.DOTALL)
     return render("notebook.html", content=content, rules="".join(rules))

@@ -298,5 +298,4 @@ class Study:
 
 
 def _weights(run: Path) -> Any:
-    """Digest of a run's weights."""
     return Run(run).manifest["policy_sha256"]

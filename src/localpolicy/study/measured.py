@@ -70,17 +70,14 @@ class Measured:
 
     @property
     def seed(self) -> int:
-        """Training seed."""
         return int(self.record["run"]["seed"])
 
     @property
     def selection_score(self) -> float:
-        """Validation metric that selected the epoch."""
         return float(self.record["run"]["selected"]["value"])
 
     @property
     def epoch(self) -> int:
-        """Epoch of the measured weights."""
         return int(self.record["run"]["selected"]["epoch"])
 
     @property
@@ -136,7 +133,6 @@ class Pooled:
 
     @property
     def whole(self) -> bool:
-        """Whether all seeds could be trained."""
         return len(self.good) == len(self.seeds)
 
     @property

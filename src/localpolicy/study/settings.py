@@ -40,8 +40,6 @@ Processes = Annotated[int | None, Field(ge=1, description="processes that train 
 
 
 class SweepConfig(Settings):
-    """Settings of a sweep: axes, search, seeds and selection."""
-
     over: Annotated[tuple[str, ...], BeforeValidator(_listed)] = Field(
         description="a setting and its values; a search also takes low..high",
         json_schema_extra=repeated("--over", "KEY=V1,V2"),

@@ -115,7 +115,6 @@ class Sweep(Result):
         return second, over_seeds(ahead, [math.nan])
 
     def summary(self) -> str:
-        """One line: number of points, and the chosen one."""
         text = f"{self.objective} at {len(self.tried)} points"
         if self.chosen is None:
             return f"{text}; none within JS {self.max_js:g}"
@@ -132,7 +131,6 @@ class Sweep(Result):
         return pa.Table.from_pylist(rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Content of `sweep.json`: arms, long table and the chosen point."""
         return {
             "objective": self.objective,
             "data": self.data,

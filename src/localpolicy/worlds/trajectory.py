@@ -58,7 +58,6 @@ class Trajectory:
 
     @property
     def last(self) -> Figures:
-        """Metrics of the last round."""
         return self.rounds[-1]
 
     @property
@@ -248,7 +247,6 @@ class Loop(Result):
         return f"{self.config.world}, {last} rounds; J at the end: {order}"
 
     def to_arrow(self) -> pa.Table:
-        """The long table of all rounds."""
         return as_arrow(self.measurements)
 
     def to_dict(self) -> dict[str, Any]:
