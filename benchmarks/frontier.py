@@ -39,8 +39,8 @@ def play(task: Task) -> dict[str, Any]:
     scenario = SCENARIOS[world]
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
-        comparison, names = run_scenario(scenario, Path(scratch) / world, seed=seed, episodes=EPISODES)
-        section = comparison_section(comparison, names=names, base=Path(scratch))
+        comparison = run_scenario(scenario, Path(scratch) / world, seed=seed, episodes=EPISODES)
+        section = comparison_section(comparison, base=Path(scratch))
     assert section.floor is not None and section.logging_value is not None
     rows = [
         {"name": policy.name, "objective": policy.objective, "gain": gain.mean, "low": gain.low, "js": js}

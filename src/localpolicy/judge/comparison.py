@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -82,6 +82,26 @@ class Comparison(Result):
 
     def candidate(self, name: str) -> Candidate:
         return next(each for each in self.candidates if each.name == name)
+
+    def renamed(self, names: Mapping[str, str]) -> Comparison:
+        """The same policies by other names, such as those of a page."""
+
+        def called(name: str) -> str:
+            return names.get(name, name)
+
+        def of(each: Any) -> Any:
+            return replace(each, name=called(each.name))
+
+        return replace(
+            self,
+            evaluations=[of(each) for each in self.evaluations],
+            candidates=[of(each) for each in self.candidates],
+            references=[of(each) for each in self.references],
+            baseline=self.baseline and called(self.baseline),
+            pairs={
+                called(name): replace(pair, new=of(pair.new), old=of(pair.old)) for name, pair in self.pairs.items()
+            },
+        )
 
     @property
     def best_new(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 
 from localpolicy.judge.checks.gains import unmeasured
 from localpolicy.judge.checks.value import too_little
@@ -19,28 +18,19 @@ TESTED = f"paired t-test by sequence, Holm-corrected, {SIGNIFICANT}"
 BY_VALUE = "paired difference in value by sequence, its 95 % interval by Holm's steps excludes 0"
 BEYOND = "the 95 % intervals of JS and of the noise floor do not meet"
 LARGEST = "the larger mean"
-Called = Callable[[str], str]  # what a policy is called
 
 
-def findings(
-    comparison: Comparison, *, names: Mapping[str, str] | None = None, of: str | None = None,
-    judged: bool = False,
-) -> list[Claim]:  # fmt: skip
+def findings(comparison: Comparison, *, of: str | None = None, judged: bool = False) -> list[Claim]:
     """Claims to check before an online test, each with its outcome; claims about one policy are about `of`.
 
-    `names` are what policies are called, if that is not their own name. If a verdict has `judged` one of them, its
-    checks say which is better, and the comparison does not: two intervals of one gain would contradict each other.
+    If a verdict has `judged` one of them, its checks say which is better, and the comparison does not: two intervals of
+    one gain would contradict each other.
     """
     asked = of if of in comparison.names else comparison.best_new
-
-    def called(name: str) -> str:
-        return (names or {}).get(name, name)
-
-    moved = [] if comparison.candidate(asked).estimates_logging else [_has_moved(comparison, asked, called)]
-    better = [_is_better(comparison, called), *moved, *_beats_simple(comparison, called)]
-    claims = [*(moved if judged else better)]
-    claims += [*_seen_by_js(comparison, called), *_features(comparison, called), *_equal_settings(comparison)]
-    return [*claims, *_enough_weight(comparison, called), *_metric_picks_truth(comparison, called)]
+    moved = [] if comparison.candidate(asked).estimates_logging else [_has_moved(comparison, asked)]
+    claims = moved if judged else [_is_better(comparison), *moved, *_beats_simple(comparison)]
+    claims += [*_seen_by_js(comparison), *_features(comparison), *_equal_settings(comparison)]
+    return [*claims, *_enough_weight(comparison), *_metric_picks_truth(comparison)]
 
 
 def _rule(comparison: Comparison) -> str:
@@ -52,9 +42,9 @@ def around(test: Paired, count: int) -> str:
     return f"{test.low:+.4f} to {test.high:+.4f} (95 %{corrected(count)})"
 
 
-def _is_better(comparison: Comparison, called: Called) -> Claim:
+def _is_better(comparison: Comparison) -> Claim:
     main, rule = comparison.main, _rule(comparison)
-    best, second, *_ = (*(called(name) for name in comparison.order(main)), "", "")
+    best, second, *_ = (*comparison.order(main), "", "")
     claim = f"{best or 'the best'} is significantly better than the second best in {comparison.said(main)}"
     lead = comparison.leads.get(main)
     if lead is None:
@@ -77,9 +67,9 @@ def _claim(
     return Claim(figure, rule, holds, claim, because, *test.numbers, unit=f"{unit}s")
 
 
-def _has_moved(comparison: Comparison, best: str, called: Called) -> Claim:
+def _has_moved(comparison: Comparison, best: str) -> Claim:
     js, floor = comparison.interval(best, "JS"), Interval.known(comparison.floor)
-    claim = f"{called(best)} differs from the log by more than seed noise"
+    claim = f"{best} differs from the log by more than seed noise"
     if js is None:
         return Claim("JS", BEYOND, None, claim, "no reference was given")
     if floor is None:
@@ -91,7 +81,7 @@ def _has_moved(comparison: Comparison, best: str, called: Called) -> Claim:
     return Claim("JS", BEYOND, beyond_floor(js, floor), claim, because, js.mean, js.low, js.high, row and row.n)
 
 
-def _beats_simple(comparison: Comparison, called: Called) -> list[Claim]:
+def _beats_simple(comparison: Comparison) -> list[Claim]:
     """Claim that every new policy is better than the strongest simple baseline."""
     strongest, main = comparison.strongest, comparison.main
     rivals, simple, claim = comparison.rivals, comparison.simple, "every new policy is better than the simple baselines"
@@ -99,45 +89,44 @@ def _beats_simple(comparison: Comparison, called: Called) -> list[Claim]:
         return []
     judged = (*rivals, *simple) if main == comparison.value else ()
     refusals = {name: comparison.values[name].refusal for name in judged}
-    unknown = {called(name): refusal for name, refusal in refusals.items() if refusal}
+    unknown = {name: refusal for name, refusal in refusals.items() if refusal}
     tests = {name: test for name in rivals if (test := comparison.test(name, strongest, main)) is not None}
     if strongest is None or not tests:
         why = too_little(unknown) if unknown else unmeasured(main) if strongest is None else "the notes say why"
         return [Claim(main, _rule(comparison), None, claim, unjudged(why), asked=False, judged=False)]
     signs, least = {test.sign for test in tests.values()}, min(tests.values(), key=lambda test: test.difference)
     said = ", ".join(
-        f"{called(name)} {test.difference:+.4f}, {around(test, comparison.comparisons(main))}"
-        for name, test in tests.items()
+        f"{name} {test.difference:+.4f}, {around(test, comparison.comparisons(main))}" for name, test in tests.items()
     )
     level = short(comparison.level(strongest, main))
-    because = f"over {called(strongest)}, whose {comparison.said(main)} is {level}: {said}"
+    because = f"over {strongest}, whose {comparison.said(main)} is {level}: {said}"
     if unknown:
         because, claim = f"{because}. Not judged: {too_little(unknown)}", f"{claim}, of those that can be judged"
     holds = False if -1 in signs else True if signs == {1} else None
     return [_claim(main, _rule(comparison), holds, claim, because, least, comparison.unit)]
 
 
-def _seen_by_js(comparison: Comparison, called: Called) -> list[Claim]:
+def _seen_by_js(comparison: Comparison) -> list[Claim]:
     """Claim that JS alone shows which policies resemble the log; only returned if that is false here."""
     missed, base = comparison.unseen_by_js, comparison.baseline
     if not missed or base is None:
         return []
-    js = ", ".join(f"{called(name)} has JS {short(comparison.level(name, 'JS'), 2)}" for name in missed)
+    js = ", ".join(f"{name} has JS {short(comparison.level(name, 'JS'), 2)}" for name in missed)
     noise = "" if comparison.floor is None else f" (noise {short(comparison.floor.mean, 2)})"
     figure = comparison.ranked
     ranks = ", ".join(short(comparison.level(name, figure)) for name in missed)
     because = (
         f"{js}{noise}, but a {comparison.said(figure)} of {ranks} against {short(comparison.level(base, figure))} of "
-        f"{called(base)}: JS hardly sees the order of the first few items"
+        f"{base}: JS hardly sees the order of the first few items"
     )
     return [Claim("JS", TESTED, False, "JS alone shows which policies resemble the log", because)]
 
 
-def _features(comparison: Comparison, called: Called) -> list[Claim]:
+def _features(comparison: Comparison) -> list[Claim]:
     """Claims that item features help, one per run with features and a matching run without."""
     ranked, found = comparison.ranked, []
     for gain in comparison.feature_gains:
-        name, other, (main, likelihood) = called(gain.policy), called(gain.against), gain.tests.values()
+        name, other, (main, likelihood) = gain.policy, gain.against, gain.tests.values()
         signs = {main.sign, likelihood.sign}
         claim, holds = f"{name} gains by its item features ({', '.join(gain.features)})", 1 in signs and -1 not in signs
         if gain.shuffled:
@@ -157,9 +146,9 @@ def _equal_settings(comparison: Comparison) -> list[Claim]:
     return [Claim("settings", "all are equal", False, claim, ". ".join(comparison.differences))]
 
 
-def _enough_weight(comparison: Comparison, called: Called) -> list[Claim]:
+def _enough_weight(comparison: Comparison) -> list[Claim]:
     runs = {each.name: each.run for each in comparison.candidates if each.run is not None and each.run.started}
-    weights = {called(name): run.selected_metrics()["weights"] for name, run in runs.items()}
+    weights = {name: run.selected_metrics()["weights"] for name, run in runs.items()}
     shares = {name: each["effective_share"] for name, each in weights.items() if "effective_share" in each}
     if not shares:
         return []
@@ -170,7 +159,7 @@ def _enough_weight(comparison: Comparison, called: Called) -> list[Claim]:
     return [Claim("effective share", f"at least {LEAST_EFFECTIVE:.0%}", not few, claim, because, least)]
 
 
-def _metric_picks_truth(comparison: Comparison, called: Called) -> list[Claim]:
+def _metric_picks_truth(comparison: Comparison) -> list[Claim]:
     true = {each.name: each.truth.value for each in comparison.evaluations if each.truth is not None}
     order = comparison.order(comparison.main)
     if len(true) < 2 or not order or order[0] not in true:
@@ -178,7 +167,7 @@ def _metric_picks_truth(comparison: Comparison, called: Called) -> list[Claim]:
     top, best = max(true, key=lambda name: true[name]), order[0]
     values = {name: comparison.interval(name, "true J") for name in dict.fromkeys((top, best))}
     digits = decimals([value.mean for value in values.values() if value])
-    because = "; ".join(f"{called(name)}: J {interval_text(value, digits)}" for name, value in values.items())
+    because = "; ".join(f"{name}: J {interval_text(value, digits)}" for name, value in values.items())
     claim = f"{comparison.said(comparison.main)} on the log picks the policy that earns most"
     numbers = () if (found := values[best]) is None else (found.mean, found.low, found.high)
     return [Claim("true J", LARGEST, top == best, claim, because, *numbers)]

@@ -38,13 +38,6 @@ BINS = 60  # of the divergence's histogram
 Bars = Sequence[tuple[float, float, int]]  # of a histogram: from, to, contexts
 
 
-class Names(dict[str, str]):
-    """Display names of policies; a policy without one keeps its own name."""
-
-    def __missing__(self, name: str) -> str:
-        return name
-
-
 def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles | None = None) -> Contents:
     """Write the report of a comparison as one HTML file; `titles` are display names of items."""
     section = comparison_section(comparison, titles=titles)
@@ -62,18 +55,18 @@ def write_comparison(comparison: Comparison, path: Path | str, *, titles: Titles
 
 
 def comparison_section(
-    comparison: Comparison, *, names: Mapping[str, str] | None = None, base: Path | None = None,
-    titles: Titles | None = None, samples: bool = True, of: str | None = None, verdict: Gate | None = None,
+    comparison: Comparison, *, base: Path | None = None, titles: Titles | None = None, samples: bool = True,
+    of: str | None = None, verdict: Gate | None = None,
 ) -> Section:  # fmt: skip
     """Report section of one comparison; runs in the folder `base` are named relative to it.
 
     Findings about one policy are about the one called `of`, or else about the best that is meant to improve. A
     `verdict` on one of them says with its checks and its figures whether it is better.
     """
-    names, first = Names(names or {}), comparison.evaluations[0]
+    first = comparison.evaluations[0]
 
     def named(rows: Iterable[Measurement]) -> list[Measurement]:
-        return [_decided(row, comparison)._replace(policy=names[row.policy]) for row in rows]
+        return [_decided(row, comparison) for row in rows]
 
     def titled(columns: Iterable[str]) -> dict[str, str]:
         return {column: column.replace(".", " ", 1) for column in columns}
@@ -89,7 +82,7 @@ def comparison_section(
         title=f"On the {first.settings['split']} split",
         about=_about(comparison),
         policies=[
-            _info(candidate, bars, names, base)
+            _info(candidate, bars, base)
             for candidate, bars in zip(comparison.candidates, _histograms(comparison), strict=True)
         ],
         measurements=[*named(comparison.measurements), *more],
@@ -98,19 +91,19 @@ def comparison_section(
         at_k=titled(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
         main=comparison.main,
         ranked=comparison.ranked,
-        gains={names[name]: gained for name, gained in gains.items() if gained},
+        gains={name: gained for name, gained in gains.items() if gained},
         traded=comparison.traded,
         corrected={figure: comparison.comparisons(figure) for figure in tested},
-        unseen_by_js=[names[name] for name in comparison.unseen_by_js],
-        likeliest=[names[name] for name, pair in comparison.pairs.items() if pair.note],
+        unseen_by_js=comparison.unseen_by_js,
+        likeliest=[name for name, pair in comparison.pairs.items() if pair.note],
         logging_value=None if first.truth is None else Interval.of(first.truth.logging, 0.0),
-        reference=_reference(comparison, names),
-        baseline=names[comparison.baseline or ""],
+        reference=_reference(comparison),
+        baseline=comparison.baseline or "",
         floor=Interval.known(comparison.floor),
-        samples=sample_lists(comparison, names, titles or {}) if samples else (),
-        facts=_facts(comparison, names),
+        samples=sample_lists(comparison, titles or {}) if samples else (),
+        facts=_facts(comparison),
         lists=first.lists,
-        claims=findings(comparison, names=names, of=of, judged=verdict is not None),
+        claims=findings(comparison, of=of, judged=verdict is not None),
         checks=checks,
         unit=first.unit,
         amount=comparison.question.amount,
@@ -127,9 +120,9 @@ def _decided(row: Measurement, comparison: Comparison) -> Measurement:
 # ---------------------------------------------------------------------- one policy
 
 
-def _info(candidate: Candidate, bars: Bars, names: Names, base: Path | None) -> PolicyInfo:
+def _info(candidate: Candidate, bars: Bars, base: Path | None) -> PolicyInfo:
     """Description of a policy for the report: name, objective, β, training curve and run."""
-    info = PolicyInfo(names[candidate.name], candidate.origin.objective, js_histogram=bars)
+    info = PolicyInfo(candidate.name, candidate.origin.objective, js_histogram=bars)
     run = candidate.run
     if run is None or not run.started:
         return info
@@ -175,9 +168,9 @@ def _histograms(comparison: Comparison) -> list[Bars]:
 # ---------------------------------------------------------------------- all of them
 
 
-def _reference(comparison: Comparison, names: Names) -> str:
+def _reference(comparison: Comparison) -> str:
     said = [
-        f"{names[each.name]} ({each.origin.objective}, seed {each.origin.seed}, epoch {each.origin.epoch})"
+        f"{each.name} ({each.origin.objective}, seed {each.origin.seed}, epoch {each.origin.epoch})"
         for each in comparison.references
     ]
     if len(said) > 1:
@@ -199,7 +192,7 @@ def _about(comparison: Comparison) -> str:
     )
 
 
-def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
+def _facts(comparison: Comparison) -> dict[str, str]:
     data, settings = comparison.data, comparison.evaluations[0].settings
     facts = {
         "sequences": f"{len(data):,}",
@@ -214,7 +207,7 @@ def _facts(comparison: Comparison, names: Names) -> dict[str, str]:
     every = {candidate.name: candidate.run for candidate in (*comparison.candidates, *comparison.references)}
     for name, run in every.items():
         if run is not None and run.started:
-            facts[f"settings of {names[name]}"] = _changed(run.config)
+            facts[f"settings of {name}"] = _changed(run.config)
     return facts
 
 
@@ -236,16 +229,14 @@ def _changed(config: Config) -> str:
 SAMPLES, LISTED = 3, 5  # histories shown, and items of each list
 
 
-def sample_lists(comparison: Comparison, names: Names, titles: Titles) -> list[SampleLists]:
+def sample_lists(comparison: Comparison, titles: Titles) -> list[SampleLists]:
     """Lists of μ̂ and of the best other policy for a few held-out histories."""
     estimates = {reference.name for reference in comparison.references}
     others = [each for each in comparison.candidates if each.name not in estimates and each.run is not None]
     order = {name: place for place, name in enumerate(comparison.order(comparison.main))}
     others.sort(key=lambda each: order.get(each.name, len(order)))
     policies = {
-        names[each.name]: each.policy
-        for each in (*comparison.references[:1], *others[:1])
-        if isinstance(each.policy, Policy)
+        each.name: each.policy for each in (*comparison.references[:1], *others[:1]) if isinstance(each.policy, Policy)
     }
     data, split = comparison.data, comparison.evaluations[0].settings["split"]
     lengths = np.diff(data[split].offsets)

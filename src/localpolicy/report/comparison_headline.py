@@ -22,20 +22,6 @@ TITLE = "Policies compared"
 ASKS = "Ranks ask in part what was shown before: whether to deploy it is for the gate to say."
 
 
-def called_on(comparison: Comparison, section: Section) -> dict[str, str]:
-    """Display name in the section of each policy, by its name in the comparison."""
-    return dict(zip(comparison.names, section.names, strict=True))
-
-
-def who_is(comparison: Comparison, section: Section) -> dict[str, Candidate]:
-    """Candidate of each policy, by its display name in the section."""
-    return dict(zip(section.names, comparison.candidates, strict=True))
-
-
-def judged_on(comparison: Comparison, section: Section) -> str:
-    return called_on(comparison, section)[comparison.best_new]
-
-
 def level_of(section: Section, policy: str) -> str:
     """Text of a policy's mean of the deciding metric."""
     return short(section.mean(policy, section.main))
@@ -43,21 +29,20 @@ def level_of(section: Section, policy: str) -> str:
 
 def comparison_headline(comparison: Comparison, section: Section) -> Contents:
     """First screen of a comparison's report, for readers who decide: sentence, key numbers, next step."""
-    called, base, best = called_on(comparison, section), section.baseline, judged_on(comparison, section)
+    base, best = section.baseline, comparison.best_new
     if comparison.question.kind == "nothing":
         return _nothing_to_decide(comparison, section)
     if base not in section.names or not comparison.rivals:
         return _nothing_to_compare(comparison, section)
-    candidates = who_is(comparison, section)
-    name, gain = candidates[best].name, section.gains.get(best, {}).get(section.main)
+    gain = section.gains.get(best, {}).get(section.main)
     strongest = comparison.strongest
-    lost = None if strongest is None else comparison.test(name, strongest, comparison.main)
+    lost = None if strongest is None else comparison.test(best, strongest, comparison.main)
     if (few := comparison.too_few) is not None:
         sentence = f"Whether {best} is better than {_base(comparison, section, ',')} is not known: {few}."
     elif gain is not None and gain.alike:
         sentence = f"{best} and {base} have the same {section.metric} at all {gain.n:,} {comparison.unit}s."
     elif strongest is not None and lost is not None and lost.sign < 0:
-        sentence = _simple_wins(comparison, section, best, called[strongest])
+        sentence = _simple_wins(comparison, section, best, strongest)
     elif gain is None:
         sentence = _unknown(comparison, section, best)
     elif comparison.question.kind == "rewards":
@@ -69,7 +54,9 @@ def comparison_headline(comparison: Comparison, section: Section) -> Contents:
         *_js_number(comparison, section, best),
         _last_number(section, best),
     ]
-    step = _next_step(comparison, section, best, _gate_command(comparison, candidates[best], candidates[base]))
+    step = _next_step(
+        comparison, section, best, _gate_command(comparison, comparison.candidate(best), comparison.candidate(base))
+    )
     return Contents(TITLE, sentence, numbers=numbers, next_step=step)
 
 
@@ -86,7 +73,7 @@ def _found(comparison: Comparison, section: Section, best: str, gain: Paired) ->
 
 def _base(comparison: Comparison, section: Section, end: str = "") -> str:
     """Name of the baseline, with a note if it imitates the log."""
-    imitates = who_is(comparison, section)[section.baseline].estimates_logging
+    imitates = comparison.candidate(section.baseline).estimates_logging
     return f"{section.baseline}, which imitates the log{end}" if imitates else section.baseline
 
 
@@ -113,17 +100,16 @@ def _simple_wins(comparison: Comparison, section: Section, best: str, strongest:
 
 def _unknown(comparison: Comparison, section: Section, best: str) -> str:
     """Sentence on why the gain could not be measured."""
-    named = {called: name for name, called in called_on(comparison, section).items()}
     if comparison.main == comparison.value:
         for policy in (section.baseline, best):
-            if refusal := comparison.values[named[policy]].refusal:
+            if refusal := comparison.values[policy].refusal:
                 return f"What {policy} would earn cannot be estimated from this log, so nothing is decided: {refusal}."
     return f"Whether {best} is better than {_base(comparison, section, ',')} is not known: the findings say why."
 
 
 def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
-    called, main = called_on(comparison, section), comparison.main
-    ranked = ", ".join(f"{called[name]} {comparison.level(name, main):.4f}" for name in comparison.order(main))
+    main = comparison.main
+    ranked = ", ".join(f"{name} {comparison.level(name, main):.4f}" for name in comparison.order(main))
     sentence = (
         f"Nothing to decide: {comparison.question.why}. Policies ranked by "
         f"how high they place what people took ({section.metric}): {ranked}."
@@ -131,7 +117,7 @@ def _nothing_to_decide(comparison: Comparison, section: Section) -> Contents:
     return Contents(
         TITLE,
         sentence,
-        numbers=_js_number(comparison, section, judged_on(comparison, section)),
+        numbers=_js_number(comparison, section, comparison.best_new),
         next_step=would_decide(comparison.question),
     )
 
@@ -219,7 +205,7 @@ def _gain_number(comparison: Comparison, section: Section, best: str, gain: Pair
 
 def _js_number(comparison: Comparison, section: Section, best: str) -> list[KeyNumber]:
     """Key number: distance (JS) of a policy from the log; none for an estimate of the log."""
-    if who_is(comparison, section)[best].estimates_logging:
+    if comparison.candidate(best).estimates_logging:
         return []
     name, js = f"distance of {best} from the log (JS)", section.mean(best, "JS")
     if js is None:

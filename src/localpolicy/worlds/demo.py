@@ -40,8 +40,8 @@ LOG = logging.getLogger(__name__)
 PAID = ("click", "purchase")  # events whose ranking is shown
 
 
-def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> tuple[Comparison, dict[str, str]]:
-    """Simulate, prepare, train and compare one scenario in `folder`; return it with display names of the runs."""
+def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) -> Comparison:
+    """Simulate, prepare, train and compare one scenario in `folder`, with display names of the runs."""
     LOG.info("%s: simulating %s sequences", scenario.world, f"{scenario.sequences:,}")
     simulate(scenario.world, folder / "log", sequences=scenario.sequences, items=scenario.items, seed=seed)
     data = prepare("events", [folder / "log" / "events.parquet"], out=folder / "data", seed=seed)
@@ -68,7 +68,7 @@ def run_scenario(scenario: Scenario, folder: Path, *, seed: int, episodes: int) 
         betas = dials.get(arm.name, ())
         names[arm.folder] = f"{arm.name} (β chosen)" if betas else arm.name
         names |= {f"{arm.folder} β={beta:g}": f"{arm.name} β={beta:g}" for beta in betas}
-    return comparison, names
+    return comparison.renamed(names)
 
 
 def _dial(run: Run) -> tuple[float, ...]:
@@ -220,8 +220,8 @@ def demo(
     with whole_folder(Path(out), force=force) as folder:
         for world, scenario in SCENARIOS.items():
             played = replace(scenario, sequences=scenario.sequences // QUICK) if quick else scenario
-            comparison, names = run_scenario(played, folder / world, seed=seed, episodes=episodes)
-            section = comparison_section(comparison, names=names, base=folder)
+            comparison = run_scenario(played, folder / world, seed=seed, episodes=episodes)
+            section = comparison_section(comparison, base=folder)
             sections[world] = replace(
                 section, title=scenario.title, about=scenario.about, reference="an mle run of another seed",
                 claims=claims(section),
