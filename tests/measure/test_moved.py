@@ -15,8 +15,7 @@ from localpolicy.data.store import Prepared
 from localpolicy.data.store_writer import writing
 from localpolicy.judge.claims import check
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.gain_per_day import DAY, gain_per_day, per_day
-from localpolicy.measure.moved import first_shares, most_moved, taken_shares
+from localpolicy.measure.effects import DAY, first_shares, gain_per_day, most_moved, per_day, taken_shares
 from localpolicy.report.go import gain_text, money_numbers, moved_table
 from localpolicy.study.go import GoResult
 

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localpolicy.measure.estimate import Measurement
+from localpolicy.judge.claims import Claim
+from localpolicy.measure.estimate import Interval, Measurement
 from localpolicy.measure.significance import Paired
-from localpolicy.report.contents import Claim, Contents, Interval, PolicyInfo, SampleLists, Section
+from localpolicy.report.contents import Contents, PolicyInfo, SampleLists, Section
 
 EDGES = [0.02 * place for place in range(21)]
 LISTS = ("mle", "lpi_cb β=0.1")

@@ -21,12 +21,10 @@ from localpolicy.judge.kinds import KINDS, claims_about, kind_of
 from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.candidates import Candidate, RunLike, as_list
+from localpolicy.measure.effects import log_days
 from localpolicy.measure.metrics import EvaluateConfig, Question
 
-__all__ = ["Gate", "GateRules", "gate"]
-
 THE_LOG = "log"  # names the policy that wrote an impression log, known by its propensities alone
-DAY = 86_400_000  # ms
 
 
 def gate(
@@ -116,12 +114,3 @@ def opponents(question: Question, deployed: Sequence[RunLike], estimates: Sequen
     """
     wrote = [THE_LOG] if question.kind == "value" else []
     return [*(deployed or wrote), *estimates]
-
-
-def log_days(data: Prepared) -> float | None:
-    """Number of days that a log spans; None without times."""
-    times = [part.arrays["time"] for part in data.splits.values() if len(part.arrays.get("time", ()))]
-    if not times:
-        return None
-    span = (max(int(each.max()) for each in times) - min(int(each.min()) for each in times)) / DAY
-    return span if span > 0 else None

@@ -20,8 +20,7 @@ from localpolicy.measure.estimators import Estimator, by_name
 from localpolicy.measure.evaluate import measure, settings_of
 from localpolicy.measure.load_candidates import data_for, open_all
 from localpolicy.measure.metrics import EvaluateConfig
-from localpolicy.measure.value import OffPolicy as OffPolicy
-from localpolicy.measure.value import value_of_questions, value_of_scores
+from localpolicy.measure.value import OffPolicy, value_of_questions, value_of_scores
 from localpolicy.model.catalogue_mapping import context_length, remap
 from localpolicy.model.list_policy import people_of
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from localpolicy.judge.claims import Claim as Claim
+from localpolicy.judge.claims import Claim
 from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.estimate import Interval, Measurement, as_json
 from localpolicy.measure.significance import Paired

@@ -7,10 +7,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from localpolicy.judge.claims import Claim
 from localpolicy.measure.divergence import times_floor
 from localpolicy.measure.estimate import Interval, as_json
 from localpolicy.measure.number_text import NOTHING, fixed, interval_text, percent
-from localpolicy.report.contents import JS_SCALE, Claim, Contents, KeyNumber, PolicyInfo, Section
+from localpolicy.report.contents import JS_SCALE, Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import MISSING, can_draw, write_picture, write_report
 from localpolicy.report.table import Table
 from localpolicy.study.measured import Pooled

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from localpolicy.judge.claims import Claim
 from localpolicy.judge.findings import BEYOND, TESTED
 from localpolicy.measure.divergence import beyond_floor
 from localpolicy.measure.estimate import Interval
 from localpolicy.measure.number_text import NOTHING, fixed, interval_text
 from localpolicy.measure.significance import SIGNIFICANT, Paired
-from localpolicy.report.contents import Claim
 from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.report.tables import FRONTIER, exchange_table
 from localpolicy.reproduction.recipe import CURVES, EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED

@@ -36,11 +36,10 @@ from localpolicy.judge.gate import opponents
 from localpolicy.judge.judge import judge
 from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.judge.verdict import Gate
+from localpolicy.measure.effects import GainPerDay, MostMoved, first_shares, gain_per_day, most_moved, taken_shares
 from localpolicy.measure.estimate import as_json
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.gain_per_day import GainPerDay, gain_per_day
 from localpolicy.measure.metrics import question_of
-from localpolicy.measure.moved import MostMoved, first_shares, most_moved, taken_shares
 from localpolicy.model.baselines import why_not
 from localpolicy.model.list_policy import check_lists, read_list_policy
 from localpolicy.results import Result

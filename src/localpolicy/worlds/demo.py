@@ -14,6 +14,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from localpolicy.data.prepare import prepare
+from localpolicy.judge.claims import Claim
 from localpolicy.judge.compare import compare
 from localpolicy.judge.comparison import TRUE_GAIN, Comparison
 from localpolicy.judge.findings import LARGEST
@@ -21,7 +22,7 @@ from localpolicy.measure.divergence import MOST_JS
 from localpolicy.measure.number_text import corrected, interval_text, joined
 from localpolicy.objectives import find
 from localpolicy.report.comparison import comparison_section
-from localpolicy.report.contents import Claim, Contents, KeyNumber, PolicyInfo, Section
+from localpolicy.report.contents import Contents, KeyNumber, PolicyInfo, Section
 from localpolicy.report.page import write_report
 from localpolicy.report.table import Cell, Table
 from localpolicy.report.tables import side_by_side
