@@ -20,7 +20,7 @@ from localpolicy.measure.imputation import (
     factorise,
     imputation_at,
     impute,
-    imputed_reward,
+    imputed_rewards,
     ratings_of,
     reward_of_rating,
 )
@@ -150,11 +150,11 @@ def test_imputed_reward_is_of_the_first_item_for_this_user(tmp_path):
     users = torch.tensor([[0.0], [0.0], [1.0], [-1.0]])  # two of train, then two of test
     factors = Factors(users, torch.tensor([[1.0], [0.0], [2.0]]), missing=3.0)
     made = Imputation(factors, {}, FactorisationConfig(), data.digest)
-    found = imputed_reward(scores(sequence=[0, 1, 1], top=[2, 2, 0], events=STARS), made, data, "test")
-    assert found.mean == pytest.approx((1.0 + 0.0 + 0.0) / 3)
+    found = imputed_rewards(scores(sequence=[0, 1, 1], top=[2, 2, 0], events=STARS), made, data, "test")
+    assert found == pytest.approx([1.0, 0.0, 0.0])
     other = Imputation(factors, {}, FactorisationConfig(), "another")
     with pytest.raises(DataError, match="belong to other data"):
-        imputed_reward(scores(sequence=[0], top=[0]), other, data, "test")
+        imputed_rewards(scores(sequence=[0], top=[0]), other, data, "test")
 
 
 def test_an_imputation_is_written_once_and_read_again(tmp_path):

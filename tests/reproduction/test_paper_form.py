@@ -57,7 +57,7 @@ def test_how_much_is_trained_by_default(fast, monkeypatch, tmp_path):
     monkeypatch.setattr("localpolicy.reproduction.paper.studies", lambda config, out, what: [])
     monkeypatch.setattr("localpolicy.reproduction.paper.made", lambda what, recipe, studies, out: recipe)
     found = {what: paper(what, out=tmp_path, fast=fast) for what in WHAT if what != "table2"}
-    seeds = {"table3": 5, "figure-breakdown": 5, "table1": 1, "figure-beta": 1, "figure-lambda": 1}
+    seeds = {"table3": 5, "figure-breakdown": 5, "table1": 5, "figure-beta": 1, "figure-lambda": 1}
     assert {what: recipe.seeds for what, recipe in found.items()} == (dict.fromkeys(found, 1) if fast else seeds)
     assert found["figure-beta"].betas == (0.03, 0.1, 0.3, 1.0, 3.0)
     assert found["figure-lambda"].lambdas == (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -388,10 +389,12 @@ def test_table_1_has_a_row_per_policy(ratings):
     folder, data = ratings
     changes = ("data.length=8", "data.last=4", "model.width=8", "model.heads=2", "model.blocks=1", "train.epochs=2")
     changes = (*changes, "train.batch_size=16")
-    recipe = replace(BANDIT, betas=(0.1, 1000.0), seeds=2, changes=changes, device="cpu")
+    recipe = replace(BANDIT, betas=(0.1, 1000.0), rates=(0.001, 0.01), seeds=2, changes=changes, device="cpu")
     table = table1(data, study(data, folder / "out"), recipe)
     content = json.loads(json.dumps(table.to_dict(), allow_nan=False))
-    assert list(content["policies"]) == ["mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000"]
+    assert list(content["policies"]) == [
+        "mle", "reward_weighted", "ips", "lpi_cb β=0.1", "lpi_cb β=1000", "references"
+    ]  # fmt: skip
     rows = from_markdown(table1_tables(table)[0].markdown(), "Table 1: ratings")
     assert list(rows) == ["Logging (μ̂)", "𝓛_μ", "IPS", "LPI β=0.1", "LPI β=1000"]
     for row in table.rows:
@@ -402,15 +405,40 @@ def test_table_1_has_a_row_per_policy(ratings):
     assert any(row[2].best for row in table1_tables(table)[0].body)
     assert rows["LPI β=0.1"][5:] == ["0.061", "0.739", "0.118"]
     assert rows["LPI β=1000"][5:] == ["0.060", "0.698", "0.081"]
+    for row in table.rows[:3]:
+        tried = {one.name: one.selection_score for one in row.grid}
+        assert list(tried) == ["learning_rate=0.001", "learning_rate=0.01"]
+        assert row.point.name == max(tried, key=tried.get)
+    assert [[seed.seed for seed in row.seeds] for row in table.rows] == [[0, 1]] * 5, "a row for each β, with all seeds"
+    dialled = {row.key: row.seeds[0].selection_score for row in table.rows[3:]}
+    chosen = next(row for row in table.rows[3:] if row.grid)
+    assert chosen.key == max(dialled, key=dialled.get)
+    gains = from_markdown(table1_tables(table)[1].markdown(), "Differences in reward")
+    names = [row.name for row in table.rows]
+    pairs = [*((name, "μ̂, the references") for name in names), (chosen.name, "𝓛_μ"), (chosen.name, "IPS")]
+    assert list(gains) == [f"{high} − {low}" for high, low in pairs]
+    references = table.row("references")
+    assert [seed.seed for seed in references.seeds] == [101, 102]
+    for high, low in pairs:
+        there = [row for row in (*table.rows, references) if row.name in (high, low)]
+        means = {row.name: row.estimate("iAR@1").mean for row in there}
+        assert float(gains[f"{high} − {low}"][2].split()[0]) == pytest.approx(means[high] - means[low], abs=6e-5)
+    assert gains["Logging (μ̂) − μ̂, the references"][3] == "—", "the paper prints no difference of μ̂ from itself"
+    assert gains["LPI β=0.1 − μ̂, the references"][3] == f"{0.739 - 0.696:+.3f}"
+    assert gains["𝓛_μ − μ̂, the references"][1] == "+0.000"
     assert "context alone" in table1_tables(table)[0].note
     assert "seeds at each row: 2." in table1_tables(table)[0].note
     first = table.rows[0]
     some = replace(table, rows=[replace(first, seeds=first.seeds[:1]), *table.rows[1:]])
     assert "seeds at each row: 1 or 2." in table1_tables(some)[0].note
-    for row in table.rows:
-        errors = [one.record["test"]["rewards"]["AR@1"]["se"] for one in row.seeds]
-        assert row.estimate("AR@1").se == max(errors)
-    assert errors[0] != errors[1]
+    for row, name in product(table.rows, ("AR@1", "iAR@1")):
+        stored = [one.record["test"]["rewards"][name] for one in row.seeds]
+        for one, there in zip(row.seeds, stored, strict=True):
+            found = mean_estimate(one.earned[name], one.scores.sequence)
+            assert (found.mean, found.se) == pytest.approx((there["mean"], there["se"]), rel=1e-5)
+        assert row.estimate(name).mean == pytest.approx(np.mean([there["mean"] for there in stored]), rel=1e-5)
+        # Of users over seeds: what one seed gets right by luck, another does not.
+        assert 0 < row.estimate(name).se <= max(there["se"] for there in stored)
     paper = replace(table, data=replace(data, original=True))
     for row in table.rows:
         ours, there = row.estimate("AR@1"), paper.published[row.key]["AR@1"]

@@ -25,9 +25,9 @@ from localpolicy.data.store import Prepared
 from localpolicy.measure.candidates import Candidate, RunLike, as_list, as_run, own_logging, window_of
 from localpolicy.measure.decisions import OverlapRules
 from localpolicy.measure.divergence import divergence
-from localpolicy.measure.estimate import Estimate
+from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.imputation import Imputation, imputation_at, imputed_reward
+from localpolicy.measure.imputation import Imputation, imputation_at, imputed_rewards
 from localpolicy.measure.load_candidates import made_of, open_all, shared_seeds
 from localpolicy.measure.metrics import EvaluateConfig, paid_events, question_of
 from localpolicy.measure.position_metrics import AGREEMENT, LIKED, Scores, figure, ranking, shown_figures
@@ -102,7 +102,7 @@ def measured(
     figures: dict[str, Estimate | float] = {**ranking(scores, config.metrics, known=known)}
     figures |= {each: figure(scores, each) for each in earned}
     if imputation is not None:
-        figures["iAR@1"] = imputed_reward(scores, imputation, data, config.split)
+        figures["iAR@1"] = mean_estimate(imputed_rewards(scores, imputation, data, config.split), scores.sequence)
     largest = max(data.manifest["rewards"].values(), default=None)
     beside = [other.origin for other in references if other.name != name]
     return Evaluation(

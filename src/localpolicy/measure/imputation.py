@@ -20,7 +20,6 @@ from torch import Tensor
 from localpolicy.data.rewards import is_rating
 from localpolicy.data.store import SPLITS, Prepared
 from localpolicy.errors import DataError
-from localpolicy.measure.estimate import Estimate, mean_estimate
 from localpolicy.measure.position_metrics import Scores
 from localpolicy.runtime.files import read_json, write_json
 from localpolicy.runtime.folders import whole_folder
@@ -226,13 +225,13 @@ def reward_of_rating(rating: np.ndarray) -> np.ndarray:
     return np.clip((rating - 2) / 2, 0.0, 1.0)
 
 
-def imputed_reward(scores: Scores, imputation: Imputation, data: Prepared, split: str) -> Estimate:
-    """iAR@1 = mean of the imputed reward of the policy's first item."""
+def imputed_rewards(scores: Scores, imputation: Imputation, data: Prepared, split: str) -> np.ndarray:
+    """Imputed reward of the policy's first item at each position [N]; iAR@1 is their mean."""
     if imputation.data != data.digest:
         raise DataError("the imputed ratings belong to other data: fit them again in another folder.")
     before = 0 if data.holds_out_last else sum(len(data[name]) for name in SPLITS[: SPLITS.index(split)])
     rating = imputation.factors.at(scores.sequence + before, scores.top)
-    return mean_estimate(reward_of_rating(rating), scores.sequence)
+    return reward_of_rating(rating)
 
 
 def imputation_at(folder: Path | str, data: Prepared) -> Imputation:

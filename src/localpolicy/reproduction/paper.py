@@ -21,8 +21,18 @@ from localpolicy.report.tables import bucket_table
 from localpolicy.reproduction.data_sets import DataSet, data_sets, studies
 from localpolicy.reproduction.recipe import EVENTS, SYMBOLS, TUNED, Recipe
 from localpolicy.reproduction.settings import paper_config
-from localpolicy.reproduction.table3 import references_of, state_of, table3_tables
-from localpolicy.reproduction.tables import BESIDE, DIALLED, FIGURES, PaperTable, dial_figure, table1, table3
+from localpolicy.reproduction.table3 import choices, difference_text, references_of, state_of, table3_tables
+from localpolicy.reproduction.tables import (
+    BESIDE,
+    DIALLED,
+    FIGURES,
+    REFERENCES,
+    REWARDS,
+    PaperTable,
+    dial_figure,
+    table1,
+    table3,
+)
 from localpolicy.results import Result
 from localpolicy.runtime.files import write_json, write_text
 from localpolicy.study.arms import Study
@@ -131,7 +141,37 @@ def table1_tables(table: PaperTable) -> list[Table]:
         rows.append([*ours, *(theirs if table.published else [])])
     published = [f"published {name}" for name in FIGURES if table.published]
     heads = ["policy", *FIGURES, "entropy", "shown first", *published]
-    return [Table(f"Table 1: {table.data.name}", heads, rows, _table1_note(table))]
+    main = Table(f"Table 1: {table.data.name}", heads, rows, _table1_note(table))
+    return [main, *([bandit_gains(table)] if len(table.rows) > 1 else []), choices(table)]
+
+
+def bandit_gains(table: PaperTable) -> Table:
+    """Table of paired differences in reward: each row less the references, and LPI at the chosen β less its rivals.
+
+    The references are μ̂ at the settings of LPI, so that tuning is not taken for a gain: μ̂'s own row shows what that is.
+    """
+    others = [row.key for row in table.rows if not row.key.startswith("lpi_cb")]
+    chosen = [row.key for row in table.rows if row.key.startswith("lpi_cb") and row.grid]
+    pairs = [(row.key, REFERENCES) for row in table.rows]
+    pairs += [(key, low) for key in chosen for low in others if low != "mle"]
+    tests, rows = table.differences(pairs, REWARDS), list[list[str | Cell]]()
+    for high, low in table.both(pairs):
+        cells: list[str | Cell] = [f"{high.name} − {low.name}"]
+        for name in REWARDS:
+            test = tests.get((high.key, low.key, name))
+            keys = (high.key, "mle" if low.key == REFERENCES else low.key)
+            there = [table.published.get(key, {}).get(name) for key in keys]
+            apart = [each.value for each in there if each is not None]
+            cells.append(NOTHING if test is None else f"{difference_text(test)}{test.stars}")
+            cells.append(NOTHING if len(apart) < 2 or keys[0] == keys[1] else f"{apart[0] - apart[1]:+.3f}")
+        rows.append(cells if table.published else cells[:1] + cells[1::2])
+    beside = ["published difference"] if table.published else []
+    heads = ["difference", *(head for name in REWARDS for head in (name, *beside))]
+    note = (
+        "Test split, means over seeds; 95 % intervals, paired and clustered by user. Stars: paired t-test "
+        f"{STARS}. Both are Holm-corrected over the table."
+    )
+    return Table(f"Differences in reward: {table.data.name}", heads, rows, note)
 
 
 def _printed(table: PaperTable, key: str, name: str) -> str:

@@ -230,9 +230,7 @@ class Recipe:
         return grid([Axis(key, tuple(f"{value:g}" for value in each)) for key, each in axes])
 
 
-BANDIT = Recipe(
-    "bandit", "AR@1", (0.001, 0.1, 1.0, 1000.0), lambdas=(), rates=(), seeds=1, policies=tuple(BANDIT_LABELS)
-)
+BANDIT = Recipe("bandit", "AR@1", (0.001, 0.1, 1.0, 1000.0), lambdas=(), policies=tuple(BANDIT_LABELS))
 # Small honest versions: fewer epochs and points, one seed; smaller batches, since there is little data for steps.
 FAST_CHANGES = ("train.epochs=8", "train.batch_size=64", "train.learning_rate=0.003")
 FAST = Recipe(
@@ -240,7 +238,7 @@ FAST = Recipe(
 )
 SMALL_NETWORK = ("data.length=50", "data.last=20", "model.width=64", "model.heads=2", "model.blocks=1")
 SMALL_BATCHES = ("train.epochs=10", "train.batch_size=32", "train.learning_rate=0.003")
-FAST_BANDIT = replace(BANDIT, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=True)
+FAST_BANDIT = replace(BANDIT, rates=(), seeds=1, changes=(*SMALL_NETWORK, *SMALL_BATCHES), fast=True)
 
 
 def check(data: DataSet, recipe: Recipe, *, splits: Sequence[str] = ("validation", "test")) -> None:

@@ -56,7 +56,7 @@ class PaperConfig(Settings):
 DATA = ("data", "fast", "simulate", "sequences", "items")
 TRAINED = (*DATA, "seeds", "set", "processes", "device", "minutes", "keep")
 WHAT = {
-    "table1": ("betas", *TRAINED),
+    "table1": ("betas", "rates", *TRAINED),
     "table2": DATA,
     "table3": ("only", "betas", "lambdas", "rates", "truth", "network", "ours", *TRAINED),
     "figure-beta": ("betas", *TRAINED),

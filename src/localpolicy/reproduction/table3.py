@@ -13,7 +13,17 @@ from localpolicy.measure.number_text import NOTHING, fixed, interval_text
 from localpolicy.measure.significance import SIGNIFICANT, Paired
 from localpolicy.report.table import Cell, Table, best_cell
 from localpolicy.report.tables import FRONTIER, exchange_table
-from localpolicy.reproduction.recipe import CURVES, EVENTS, LABELS, METRICS, OBSERVED, OURS, POLICIES, SELECT, TUNED
+from localpolicy.reproduction.recipe import (
+    BANDIT_LABELS,
+    CURVES,
+    EVENTS,
+    LABELS,
+    METRICS,
+    OBSERVED,
+    OURS,
+    POLICIES,
+    TUNED,
+)
 from localpolicy.reproduction.tables import DIALLED, PaperTable, label_of
 from localpolicy.study.measured import REFERENCE_SEEDS, Pooled
 from localpolicy.study.settings import NO_POINT
@@ -131,7 +141,7 @@ def our_gains(table: PaperTable) -> Table:
     for high, low in pairs:
         shown = [tests[high.key, low.key, name] for name in SEEN]
         gain = NOTHING if high.truth is None or low.truth is None else f"{high.truth - low.truth:+.4f}"
-        texts = [f"{_around(test)}{test.stars}" for test in shown]
+        texts = [f"{difference_text(test)}{test.stars}" for test in shown]
         rows.append([f"{label_of(high)} − {label_of(low)}", *texts, gain])
     note = (
         "Test split, means over seeds; 95 % intervals, clustered by sequence. Stars: paired t-test. Both are "
@@ -162,7 +172,8 @@ def choices(table: PaperTable) -> Table:
     truth, rows = _truth_known(table), list[list[str | Cell]]()
     points = [(row, tried) for row in table.rows for tried in row.grid]
     for row, tried in points:
-        head, (arm,), chosen = [LABELS[row.key], tried.name or NOTHING], tried.seeds, tried.point == row.point
+        name = (LABELS | BANDIT_LABELS)[row.key.partition(" ")[0]]
+        head, (arm,), chosen = [name, tried.name or NOTHING], tried.seeds, tried.point == row.point
         if arm.failed:
             rows.append([*head, "failed", *[NOTHING] * (3 + truth)])
             continue
@@ -172,7 +183,7 @@ def choices(table: PaperTable) -> Table:
             f"{arm.epoch} of {arm.record['run']['epochs']}",
         ]
         rows.append([*head, *shown, *([fixed(tried.truth)] if truth else []), "chosen" if chosen else ""])
-    note = f"Seed 0, validation split. Chosen: the largest {SELECT}, which also picked each epoch."
+    note = f"Seed 0, validation split. Chosen: the largest {table.recipe.select}, which also picked each epoch."
     columns = ["policy", "point", "validation", "JS", "epoch", *(["true J"] if truth else []), ""]
     return Table(f"How the points were chosen: {table.data.name}", columns, rows, note, keys=2)
 
@@ -221,7 +232,7 @@ def _all_above(all_tests: Mapping[tuple[str, str, str], Paired], upper: Sequence
     better, worse = signs.count(1), signs.count(-1)
     (high, low, name), test = min(tests.items(), key=lambda pair: pair[1].difference)
     holds = True if better == len(tests) else False if worse else None
-    least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {_around(test)}"
+    least = f"{POLICIES[high]} - {POLICIES[low]}, {name.partition('.')[0]} {difference_text(test)}"
     because = f"{better} of {len(tests)} significantly above 0, {worse} below; least: {least}"
     return Claim(*about, holds, claim, because)
 
@@ -241,11 +252,13 @@ def _without_a_price(tests: Mapping[tuple[str, str, str], Paired], key: str) -> 
         signs = [each.sign for each in known.values()]
         holds = min(signs) == 1 if wanted else test.difference >= 0
         verdict = True if holds else False if min(signs) < 0 else None
-        claims.append(Claim(name, rule, verdict, claim, f"least: - {LABELS[least]} {_around(test)}{test.stars}"))
+        claims.append(
+            Claim(name, rule, verdict, claim, f"least: - {LABELS[least]} {difference_text(test)}{test.stars}")
+        )
     return claims
 
 
-def _around(test: Paired) -> str:
+def difference_text(test: Paired) -> str:
     """Text of a difference with its corrected interval."""
     return interval_text(Interval(test.difference, test.low, test.high), 4, signed=True)
 

@@ -41,8 +41,10 @@ from localpolicy.study.arms import Arm, Study
 from localpolicy.study.measured import Measured, Pooled, best_within
 from localpolicy.study.settings import Point
 
-FIGURES, BESIDE = ("AR@1", "iAR@1", "JS"), ("entropy", "coverage@1")  # of Table 1, and what one must know to read it
+REWARDS = ("AR@1", "iAR@1")
+FIGURES, BESIDE = (*REWARDS, "JS"), ("entropy", "coverage@1")  # of Table 1, and what one must know to read it
 DIALLED = (*(f"{event}.nDCG@20" for event in EVENTS), "JS")  # what is drawn over β and λ
+REFERENCES = "references"  # key of the row of those that divergences are taken from
 RIVAL = "sac"  # whose clicks a row that gives away none keeps
 
 
@@ -90,11 +92,12 @@ class PaperTable:
     def differences(
         self, pairs: Iterable[tuple[str, str]], figures: Sequence[str]
     ) -> dict[tuple[str, str, str], Paired]:
-        """Paired tests of pairs of policies by metric, Holm-corrected together."""
+        """Paired tests of pairs of policies by metric, Holm-corrected together; of metrics whose values were stored."""
         values = {
             (high.key, low.key, name): (high.values(name)[0], *low.values(name))
             for high, low in self.both(pairs)
             for name in figures
+            if high.kept(name) and low.kept(name)
         }
         return paired_family(values)
 
@@ -203,16 +206,24 @@ def _trained(arm: Measured) -> dict[str, Any]:
 
 
 def table1(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
-    """Train and measure Table 1, with a row for every β."""
+    """Train and measure Table 1: as Table 3, but with a row for every β, since the paper shows them all."""
     folder = study.out / "imputation"
     imputation = imputation_at(folder, data.data)  # here, once: many processes read it
-    arms = {}
+    search = _Search(replace(study, imputation=folder), recipe, recipe.policies, drawn=("lpi_cb",))
+    rows = []
     for objective in recipe.policies:
-        for point in recipe.points(objective):
-            dial = f" {greek(point.name)}" if point.name else ""
-            arms[f"{objective}{dial}", f"{BANDIT_LABELS[objective]}{dial}"] = recipe.arms(objective, point)
+        best = search.best(objective)
+        every = search.points[objective] if objective == "lpi_cb" else [best.point] if best is not None else []
+        for point in every:
+            dial = f" {greek(point.name)}" if objective == "lpi_cb" else ""
+            grid = search.grid(objective) if best is not None and point == best.point else []
+            rows.append(search.row(objective, point, f"{BANDIT_LABELS[objective]}{dial}", f"{objective}{dial}", grid))
     about: dict[str, Any] = {"published": published(data.source, ratings=True), "quality": imputation.quality}
-    return _each(data, replace(study, imputation=folder), recipe, arms, figures=(*FIGURES, *BESIDE), **about)
+    failed = search.failed() | {name: each.failed for name, each in search.known.items() if each.failed}
+    rows = [row for row in rows if row.seeds]
+    references = [search.known[arm.name] for arm in recipe.references() if arm.name in search.known]
+    about["ours"] = [Pooled("μ̂, the references", references, key=REFERENCES)] if references else []
+    return PaperTable(data, recipe, (*FIGURES, *BESIDE), rows, search.floor, search.stopped, failed, **about)
 
 
 def dial_figure(data: DataSet, study: Study, recipe: Recipe, key: str) -> PaperTable:
@@ -242,55 +253,77 @@ def _each(
     return PaperTable(data, recipe, rows=rows, floor=floor, missing=missing, failed=failed, **about)
 
 
+class _Search:
+    """Grids trained at one seed, and further seeds at the chosen points: the test split is read there alone.
+
+    Of the objectives `drawn` every point is trained with every seed.
+    """
+
+    def __init__(self, study: Study, recipe: Recipe, objectives: Sequence[str], drawn: Iterable[str]) -> None:
+        self.recipe, self.points = recipe, {objective: recipe.points(objective) for objective in objectives}
+        self.known: Mapping[str, Measured] = {}
+        study, drawn = replace(study, references=recipe.references()), set(drawn)
+
+        def further_seeds(known: Mapping[str, Measured]) -> list[Arm]:
+            self.known = known
+            best = {objective: self.best(objective) for objective in self.points}
+            chosen = {objective: each.point for objective, each in best.items() if each is not None}
+            first = [arm for objective, point in chosen.items() for arm in recipe.arms(objective, point)[1:]]
+            points = [
+                (objective, point) for objective in chosen if objective in drawn for point in self.points[objective]
+            ]
+            return [*first, *(arm for objective, point in points for arm in recipe.arms(objective, point)[1:])]
+
+        # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing
+        # to choose: all their seeds are trained as well; ours before the paper's, since the closed form takes longest.
+        grids = sorted(self.points.items(), key=lambda each: (-len(each[1]), each[0] not in recipe.ours))
+        first = [recipe.arm(objective, point, 0) for objective, each in grids for point in each]
+        first += [arm for objective, each in grids if len(each) == 1 for arm in recipe.arms(objective, each[0])[1:]]
+        self.known = study.measure([*study.references, *first], then=further_seeds)
+        self.stopped, self.floor = study.stopped, study.floor()
+
+    def grid(self, objective: str) -> list[Pooled]:
+        """Measured points of an objective, at the seed that chooses."""
+        arms = {point: self.recipe.arm(objective, point, 0).name for point in self.points[objective]}
+        return [Pooled(point.name, [self.known[name]], point) for point, name in arms.items() if name in self.known]
+
+    def best(self, objective: str) -> Pooled | None:
+        """Chosen point of an objective."""
+        return best_of(self.grid(objective), self.points[objective])
+
+    def row(self, objective: str, point: Point, name: str, key: str, grid: Sequence[Pooled] = ()) -> Pooled:
+        """Row of a policy at one point, over its trained seeds."""
+        seeds = [self.known[arm.name] for arm in self.recipe.arms(objective, point) if arm.name in self.known]
+        row = Pooled(name, seeds, point, key, grid)
+        return replace(row, seeds=row.good)
+
+    def failed(self) -> dict[str, str]:
+        """Objectives of which no point could be trained, and why."""
+        reasons = {name: [tried.seeds[0].failed for tried in self.grid(name)] for name in self.points}
+        every = {name: each for name, each in reasons.items() if each and len(each) == len(self.points[name])}
+        return {name: each[0] for name, each in every.items() if each[0] is not None and all(each)}
+
+
 def table3(data: DataSet, study: Study, recipe: Recipe) -> PaperTable:
     """Train and measure Table 3: grids at one seed, further seeds at the chosen points."""
     check(data, recipe)
-    study = replace(study, references=recipe.references())
-    points = {objective: recipe.points(objective) for objective in (*recipe.policies, *recipe.ours)}
-
-    def grid_of(objective: str, known: Mapping[str, Measured]) -> list[Pooled]:
-        """Grid of an objective with its measured points, at the seed that chooses."""
-        arms = {point: recipe.arm(objective, point, 0).name for point in points[objective]}
-        return [Pooled(point.name, [known[name]], point) for point, name in arms.items() if name in known]
-
-    def further_seeds(known: Mapping[str, Measured]) -> list[Arm]:
-        best = {objective: best_of(grid_of(objective, known), each) for objective, each in points.items()}
-        first = [arm for name, each in best.items() if each is not None for arm in recipe.arms(name, each.point)[1:]]
-        drawn = [name for name, each in best.items() if name in CURVES and each is not None]
-        return [*first, *(arm for name in drawn for point in points[name] for arm in recipe.arms(name, point)[1:])]
-
-    # The largest grids come first, since further seeds wait for them. Policies without hyperparameters have nothing to
-    # choose: all their seeds are trained as well; ours before the paper's, since the closed form takes longest.
-    grids = sorted(points.items(), key=lambda each: (-len(each[1]), each[0] not in recipe.ours))
-    first = [recipe.arm(objective, point, 0) for objective, each in grids for point in each]
-    first += [arm for objective, each in grids if len(each) == 1 for arm in recipe.arms(objective, each[0])[1:]]
-    known = study.measure([*study.references, *first], then=further_seeds)
-    missing, floor = study.stopped, study.floor()
-
-    def row_of(objective: str, point: Point, grid: Sequence[Pooled], key: str) -> Pooled:
-        """Row of a policy at one point, over its trained seeds."""
-        seeds = [known[arm.name] for arm in recipe.arms(objective, point) if arm.name in known]
-        row = Pooled(LABELS[key], seeds, point, key, grid)
-        return replace(row, seeds=row.good)
-
-    rows, failed, curves = dict[str, Pooled](), dict[str, str](), dict[str, list[Pooled]]()
-    for objective, each in points.items():
-        grid = grid_of(objective, known)
-        reasons = [reason for tried in grid if (reason := tried.seeds[0].failed)]
-        if (best := best_of(grid, each)) is not None:
-            rows[objective] = row_of(objective, best.point, grid, objective)
-        elif len(reasons) == len(each):
-            failed[objective] = reasons[0]
+    search = _Search(study, recipe, (*recipe.policies, *recipe.ours), drawn=CURVES)
+    rows, curves = dict[str, Pooled](), dict[str, list[Pooled]]()
+    for objective in search.points:
+        grid, best, label = search.grid(objective), search.best(objective), LABELS[objective]
+        if best is not None:
+            rows[objective] = search.row(objective, best.point, label, objective, grid)
         if objective in CURVES:
-            every = (row_of(objective, tried.point, [], objective) for tried in grid)
+            every = (search.row(objective, tried.point, label, objective) for tried in grid)
             curves[objective] = [point for point in every if point.seeds]
     theirs, ours = ([rows[name] for name in names if name in rows] for names in (recipe.policies, recipe.ours))
     for curve, even in CURVES.items():
         kept = even_point(curves[curve], rows[RIVAL]) if curve in rows and RIVAL in rows else None
         if kept is not None and kept.point != rows[curve].point:
             theirs.append(replace(kept, name=LABELS[even], key=even))
-    shown = (*METRICS, "JS", "entropy", "coverage@20")
-    return PaperTable(data, recipe, shown, theirs, floor, missing, failed, published(data.source), ours, curves=curves)
+    shown, failed = (*METRICS, "JS", "entropy", "coverage@20"), search.failed()
+    about: dict[str, Any] = {"published": published(data.source), "ours": ours, "curves": curves}
+    return PaperTable(data, recipe, shown, theirs, search.floor, search.stopped, failed, **about)
 
 
 def even_point(curve: Sequence[Pooled], rival: Pooled) -> Pooled | None:

@@ -1,16 +1,18 @@
 """An arm measured, written to its files and read back from them; and one policy over its seeds.
 
 figures/<arm>/arm.json       settings, selection, figures on validation and test; or why it failed
-figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references
+figures/<arm>/test.parquet   of each test position: sequence, event, repeat, rank, JS from the references; on imputed
+                             ratings also the terms of AR@1 and iAR@1
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,9 +34,9 @@ from localpolicy.measure.estimate import (
     standard_error,
 )
 from localpolicy.measure.evaluate import measure, settings_of, world_of
-from localpolicy.measure.imputation import imputation_at
+from localpolicy.measure.imputation import imputation_at, imputed_rewards
 from localpolicy.measure.load_candidates import refuse_incomparable
-from localpolicy.measure.position_metrics import Scores, groups, values_of
+from localpolicy.measure.position_metrics import Scores, groups, reward_at_1, values_of
 from localpolicy.measure.truth import true_value
 from localpolicy.model.catalogue_mapping import device_of
 from localpolicy.runs.run import Run
@@ -45,6 +47,7 @@ from localpolicy.study.settings import NO_POINT, Point
 from localpolicy.training.validation import ON_A_GPU
 
 SPLITS = ("validation", "test")
+EARNED = ("AR@1", "iAR@1")  # rewards of what is shown first, logged and imputed
 REFERENCE_SEEDS = (101, 102)  # of the μ̂ that divergences are taken from: never a policy's own seed
 
 
@@ -97,13 +100,22 @@ class Measured:
         return {name: _figure(content) for name, content in js["by_reference"].items()}
 
     @cached_property
-    def scores(self) -> Scores:
-        """Scores at the test positions, with the columns that were stored."""
+    def _stored(self) -> pa.Table:
         path = self.folder / "test.parquet"
         try:
-            table = pq.read_table(path)
+            return pq.read_table(path)
         except (pa.ArrowInvalid, OSError) as error:
             raise RunError(f"{path} cannot be read ({error}); remove {self.folder}, and it is made again.") from None
+
+    @cached_property
+    def earned(self) -> dict[str, np.ndarray]:
+        """Terms of AR@1 and iAR@1 at the test positions [N], by name, as far as they were stored."""
+        return {name: self._stored.column(name).to_numpy() for name in EARNED if name in self._stored.column_names}
+
+    @cached_property
+    def scores(self) -> Scores:
+        """Scores at the test positions, with the columns that were stored."""
+        table = self._stored
         column = {name: table.column(name).to_numpy() for name in table.column_names if name != "event"}
         nothing = np.zeros(table.num_rows, np.float32)
         event = table.column("event").combine_chunks()
@@ -159,20 +171,28 @@ class Pooled:
         return float(np.mean(values)) if values else None
 
     def values(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Test values of `purchase.nDCG@20` or `JS` per position [n], and the sequence of each."""
+        """Test values of `purchase.nDCG@20`, `AR@1` or `JS` per position [n], and the sequence of each."""
         scores = [seed.scores for seed in self.good]
         if name == "JS":
             return np.mean([each.js["references"] for each in scores], axis=0), scores[0].sequence
+        if name in EARNED:
+            return np.mean([seed.earned[name] for seed in self.good], axis=0), scores[0].sequence
         _, here = values_of(scores[0], name)
         return np.mean([values_of(each, name)[0] for each in scores], axis=0), scores[0].sequence[here]
 
     def estimate(self, name: str, split: str = "test") -> Estimate:
         """Estimate of `purchase.nDCG@20`, `JS` or `AR@1` over seeds, from positions if they were stored."""
         if (name, split) not in self._figures:
-            kept = split == "test" and (name == "JS" or name.rpartition(".")[0] in groups(self.good[0].scores))
+            kept = split == "test" and self.kept(name)
             every = [] if kept else [seed.estimate(name, split) for seed in self.good]
             self._figures[name, split] = mean_estimate(*self.values(name)) if kept else mean_of_estimates(every)
         return self._figures[name, split]
+
+    def kept(self, name: str) -> bool:
+        """Whether the metric's values at the test positions were stored, so that it can be tested in pairs."""
+        if name in EARNED:
+            return all(name in seed.earned for seed in self.good)
+        return name == "JS" or name.rpartition(".")[0] in groups(self.good[0].scores)
 
     @cached_property
     def _figures(self) -> dict[tuple[str, str], Estimate]:
@@ -224,7 +244,7 @@ def measure_arm(
         settings = settings.model_copy(update={"batch_size": max(settings.batch_size, ON_A_GPU)})
     # The references are measured against each other once, not for every arm: hence no floor.
     options: dict[str, Any] = {"window": window_of(candidate), "floor": False}
-    options["imputation"] = None if imputation is None else imputation_at(imputation, data)
+    options["imputation"] = imputed = None if imputation is None else imputation_at(imputation, data)
     about: dict[str, Any] = {}
     for split in SPLITS:
         config = settings.model_copy(update={"split": split})
@@ -232,7 +252,11 @@ def measure_arm(
         about[split] = evaluation.to_dict()
     if truth and (world := world_of(data, None)) is not None:
         about["truth"] = as_json(true_value(candidate.policy, load_world(world)))
-    save_positions(evaluation.scores, folder / "test.parquet")
+    earned = {}
+    if imputed is not None:
+        terms = reward_at_1(evaluation.scores), imputed_rewards(evaluation.scores, imputed, data, SPLITS[-1])
+        earned = dict(zip(EARNED, terms, strict=True))
+    save_positions(evaluation.scores, folder / "test.parquet", earned)
     manifest = {key: value for key, value in run.manifest.items() if key != "data"}
     about["run"] = {**manifest, "weights": run.selected_metrics()["weights"]}
     about["curve"] = [{"epoch": line["epoch"], "selected_by": line["selected_by"]} for line in run.metrics()]
@@ -243,14 +267,15 @@ def measure_arm(
     return about
 
 
-def save_positions(scores: Scores, path: Path) -> None:
-    """Write the scores per position that paired tests and breakdowns need, a few bytes each."""
+def save_positions(scores: Scores, path: Path, earned: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
+    """Write the scores per position that paired tests and breakdowns need, a few bytes each; and rewards `earned`."""
     columns = {
         "sequence": scores.sequence.astype(np.int32),
         "event": pa.DictionaryArray.from_arrays(scores.event.astype(np.int16), scores.events),
         "repeat": scores.repeat,
         "rank": scores.rank.astype(np.float32),
         "tied": scores.tied.astype(np.int32),
+        **{name: values.astype(np.float32) for name, values in earned.items()},
     }
     encoding = {"sequence": "DELTA_BINARY_PACKED"}
     if scores.js:
