@@ -37,6 +37,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     "defaults.py": "trains many runs",
     "constants.py": "trains in several worlds",
     "far_sighted.py": "trains in several worlds",
+    "forms.py": "trains in many shops",
     "features.py": "reads logs that are not in the repository",
     "figures.py": "trains in several shops",
     "first_hour.py": "trains on many logs",
