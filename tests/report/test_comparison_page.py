@@ -66,7 +66,12 @@ def test_every_part_of_the_report_is_there(compared_page, comparison):
 
 def test_a_policy_is_called_by_its_new_name_everywhere(comparison):
     new = {"lpi_rl-2": "ours", "mle-0": "the log"}
-    section = comparison_section(comparison.renamed(new))
+    renamed = comparison.renamed(new)
+    assert list(renamed.pairs) == [new.get(name, name) for name in comparison.pairs]
+    assert [pair.new.name for pair in renamed.pairs.values()] == list(renamed.pairs), (
+        "its gain is between its own weights"
+    )
+    section = comparison_section(renamed)
     expected = [new.get(each.name, each.name) for each in comparison.evaluations]
     assert section.names == expected and section.baseline == "the log"
     assert {row.policy for row in section.measurements} == {row.policy for row in section.segments} == set(expected)
