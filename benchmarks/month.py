@@ -14,8 +14,8 @@ trained, and its gate is overruled; one night is killed (SIGKILL) while it train
 night finds what it left. A clock of the world's own replaces the machine's.
 
 Printed for each day, as JSON: the true reward of a list of what was served in the morning and in the evening, of all
-that was shown, of the night's candidate, of the first policy, and of the best list there is (which drifts too); exit
-codes; at the end whether all that was acknowledged is there once.
+that was shown, of the night's candidate, of the first policy, and of the best list there is (which drifts too), with
+and without items that are new; exit codes; at the end whether all that was acknowledged is there once.
 """
 
 from __future__ import annotations
@@ -103,10 +103,9 @@ class World:
             return 0.0
         return float(self.shares(policy)[:, [policy.index[f"i{item}"] for item in known]].sum(1).mean())
 
-    @property
-    def best(self) -> float:
-        """The mean reward of the best list of three for each kind: what no policy exceeds today."""
-        return float(MEAN_REWARD * np.sort(self.worth, axis=1)[:, -PLACES:].sum(1).mean())
+    def best(self, items: int | None = None) -> float:
+        """The mean reward of the best list of three for each kind, of all items or of the first: no policy has more."""
+        return float(MEAN_REWARD * np.sort(self.worth[:, :items], axis=1)[:, -PLACES:].sum(1).mean())
 
     @staticmethod
     def history(kind: int, rng: np.random.Generator) -> list[tuple[str, str]]:
@@ -127,10 +126,10 @@ class World:
         shares = self.shares(policy)[:, [policy.index[f"i{item}"] for item in known]]
         kind = np.repeat(np.arange(KINDS), len(self.contexts) // KINDS)
         rewards = MEAN_REWARD * self.worth[kind][:, known]
-        return float(np.mean([_drawn(*each, self.floor) for each in zip(shares, rewards, strict=True)]))
+        return float(np.mean([drawn_value(*each, self.floor) for each in zip(shares, rewards, strict=True)]))
 
 
-def _drawn(share: np.ndarray, reward: np.ndarray, floor: float) -> float:
+def drawn_value(share: np.ndarray, reward: np.ndarray, floor: float) -> float:
     """Expected reward of three places: each (1 - ε) π(a) / Σ π(what is left) + ε / n of the n items left [V]."""
     n, earned = len(share), share * reward
     first = (1 - floor) * share + floor / n
@@ -383,7 +382,8 @@ def month(
             world.pass_day(new=new if day % NEW_EVERY == 0 else 0)
             world.write_items(folder / "items.csv")
             rng = np.random.default_rng([seed, 5, day])
-            entry |= {"best": world.best, "first": world.value(Recommender(folder / "exports" / name[0]))}
+            entry |= {"best": world.best(), "best without new items": world.best(ITEMS)}
+            entry |= {"first": world.value(Recommender(folder / "exports" / name[0]))}
             entry["morning"] = world.value(Recommender(folder / "served"))
             entry["of new items"] = world.share_of_new(Recommender(folder / "served"))
             earned, ledger, codes, lists = 0.0, 0.0, [], 0
@@ -453,7 +453,7 @@ def best_falls(worlds: int = 200, days: int = 14, *, drift: float) -> dict[str, 
         world, best = World(seed, drift=drift), []
         for _ in range(days):
             world.pass_day()
-            best.append(world.best)
+            best.append(world.best())
         falls.append(np.diff(best) / best[:-1] < -0.02)
     return {"of days": float(np.mean(falls)), "of two weeks, on some day": float(np.mean(np.any(falls, axis=1)))}
 

@@ -19,6 +19,7 @@ TINY = {  # at a size that takes seconds
     "factorisation.py": [["--ratings", "200", "--users", "60", "--items", "20", "--rank", "3", "--way", "ours"]],
     "foreign_ranker.py": [["null", "--worlds", "1", "--requests", "400"]],
     "improvement.py": [],
+    "month_table.py": [["--first", "3", "--seeds", "1", "--days", "6", "--only", "places"]],
     "prepare.py": [],
     "promises.py": [["--repeats", "4", "--only", "single", "rare", "far", "intent", "drift", "below"]],
     "processes.py": [["checkpoint", "--rounds", "1", "--millions", "1"]],
