@@ -51,6 +51,7 @@ def go(
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="seed of the split")] = 0,
     device: Device = "auto",
     yes: Annotated[bool, typer.Option("--yes", help="do not ask for confirmation")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show how the log is read, and stop")] = False,
     **preparing: Any,
 ) -> None:
     """From a log to a verdict: guess the columns, prepare, train, choose, judge, and write one page.
@@ -69,6 +70,8 @@ def go(
     given = {} if columns is None else PrepareConfig.parse({"columns": columns}).columns
 
     def confirm() -> None:
+        if dry_run:
+            raise typer.Exit(0)
         typer.confirm("Is this right? (no: stop, and use --columns and --rewards)", default=True, abort=True, err=True)
 
     def run() -> GoResult:
@@ -76,7 +79,7 @@ def go(
             log, out=out, columns=given, rewards=rewards, rename=pairs(rename or "", what="rename"), own=own,
             titles=titles, skip_bad_rows=skip_bad_rows, minutes=minutes, exclude_seen=exclude_seen, rules=rules,
             seed=seed, device=device, settings=tuple(changes or ()), shown=show,
-            confirm=confirm if asks else None, **preparing,
+            confirm=confirm if asks or dry_run else None, **preparing,
         )  # fmt: skip
 
     try:

@@ -5,6 +5,8 @@ Times stay the texts that they are in JSON, so that one rule reads all of them; 
 
 from __future__ import annotations
 
+import codecs
+import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -22,6 +24,9 @@ from localpolicy.runtime.files import whole_file
 JSON = (*JSON_LINES, ".json", ".json.gz")
 EXCEL = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 MOST_UNPACKED = 2 << 30  # bytes of a workbook, which is read into memory as a whole
+WESTERN = "cp1252"
+AS_UTF_8 = ", in UTF-8.csv"  # end of the name of a copy
+BLOCK = 1 << 20  # bytes
 
 
 def is_other(path: Path) -> bool:
@@ -55,11 +60,52 @@ def _objects(path: Path) -> Iterator[pa.Table]:
             rows = False
             for batch in engine.batches(engine.json(path)):
                 rows = rows or batch.num_rows > 0
-                yield pa.Table.from_batches([batch])
+                table = pa.Table.from_batches([batch])
+                while any(pa.types.is_struct(field.type) for field in table.schema):
+                    table = table.flatten()  # user.id and product.id, as columns of their own
+                yield table
         finally:
             engine.close()
         if not rows:
             raise DataError(f"{path} holds no rows: expected a log with at least one.")
+
+
+# ---------------------------------------------------------------------- text that is not UTF-8
+
+
+def is_western(path: Path) -> bool:
+    """Whether a CSV file is no UTF-8 and can be Windows-1252: without a letter that UTF-8 alone would write so."""
+    if not path.name.lower().endswith((".csv", ".tsv", ".txt")):
+        return False
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    with path.open("rb") as file:
+        while block := file.read(BLOCK):
+            try:
+                decoder.decode(block)
+            except UnicodeDecodeError:
+                return b"\0" not in block and block.decode("utf-8", errors="ignore").isascii() and _is_western(block)
+    return False
+
+
+def _is_western(block: bytes) -> bool:
+    try:
+        block.decode(WESTERN)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def as_utf_8(path: Path, target: Path) -> None:
+    """Write a file of Windows-1252 as UTF-8."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        whole_file(target) as partial, path.open(encoding=WESTERN, newline="") as source,
+        partial.open("w", encoding="utf-8", newline="") as copy,
+    ):  # fmt: skip
+        try:
+            shutil.copyfileobj(source, copy, BLOCK)
+        except UnicodeDecodeError:
+            raise DataError(f"{path} is neither UTF-8 nor Windows-1252 text: save it as UTF-8.") from None
 
 
 # ---------------------------------------------------------------------- Excel

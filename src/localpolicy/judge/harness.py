@@ -23,6 +23,7 @@ from localpolicy.measure.metrics import EvaluateConfig, by_meetings
 from localpolicy.measure.position_metrics import LIKED, Scores
 from localpolicy.measure.score import ItemMeans
 from localpolicy.model.baselines import BASELINES, simple_baselines
+from localpolicy.model.deployable import Deployable
 from localpolicy.model.list_policy import people_of
 from localpolicy.runs.baselines import is_baseline
 
@@ -111,10 +112,12 @@ class Harness:
             self.likeliest_of[key] = opened
         return self.likeliest_of[key]
 
-    def simple(self, *, but: Collection[str] = ()) -> list[Candidate]:
-        """Fit the simple baselines, without those named in `but`."""
+    def simple(self, *, but: Collection[str] = (), fitted: Mapping[str, Deployable] | None = None) -> list[Candidate]:
+        """The simple baselines, without those named in `but`; they are fitted where `fitted` has none."""
+        known = fitted or {}
         kept = {name: fit for name, fit in simple_baselines(self.data).items() if name not in but}
-        return [Candidate(name, fit(self.data), Reference(name, name)) for name, fit in kept.items()]
+        policies = {name: known[name] if name in known else fit(self.data) for name, fit in kept.items()}
+        return [Candidate(name, policy, Reference(name, name)) for name, policy in policies.items()]
 
     def differences(self, candidates: Sequence[Candidate], references: Sequence[Candidate]) -> list[str]:
         """Differences between runs that should be equal: other data, or a seed on both sides."""

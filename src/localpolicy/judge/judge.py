@@ -16,6 +16,7 @@ from localpolicy.judge.rules import GateRules, rules_of
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.candidates import RunLike, as_run
 from localpolicy.measure.metrics import EvaluateConfig
+from localpolicy.model.deployable import Deployable
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,12 @@ def judge(
     rules: GateRules | Mapping[str, Any] | Path | str | None = None,
     config: EvaluateConfig | Mapping[str, Any] | None = None,
     device: str = "auto",
+    fitted: Mapping[str, Deployable] | None = None,
 ) -> Judgement:
     """Compare the policies, whose divergence is taken from the `estimates` of the log, and judge one of them.
 
     `policy`, one of the policies, is judged as by `gate`: should it replace the first of `against` (a policy, or the
-    word `log`)? All that is named must be among the policies.
+    word `log`)? All that is named must be among the policies. `fitted` are simple baselines of this very data.
     """
     rules, runs = rules_of(rules), [as_run(each) for each in policies]
     harness = Harness.of(runs, data, config, baselines=True, rules=rules.refusals, device=device)
@@ -49,7 +51,7 @@ def judge(
     def opened(named: Sequence[RunLike]) -> list[Any]:
         return [harness.opened[places[as_run(each).folder.resolve()]] for each in named if not is_the_log(each)]
 
-    references, simple = opened(estimates), harness.simple()
+    references, simple = opened(estimates), harness.simple(fitted=fitted)
     comparison = compared(harness, [*harness.opened, *simple], references, rules=rules)
     if policy is None:
         return Judgement(comparison, None)

@@ -29,6 +29,7 @@ from localpolicy.data.config import PrepareConfig, go_fields
 from localpolicy.data.guess.guess import guess
 from localpolicy.data.guess.log_columns import Titles, column_names, read_titles, title_column
 from localpolicy.data.guess.plain_copy import COPY, plainly_written
+from localpolicy.data.other_files import AS_UTF_8
 from localpolicy.data.store import Prepared
 from localpolicy.errors import ConfigError, DataError, nearest
 from localpolicy.judge.comparison import Comparison
@@ -43,7 +44,7 @@ from localpolicy.measure.metrics import question_of
 from localpolicy.model.baselines import why_not
 from localpolicy.model.list_policy import check_lists, read_list_policy
 from localpolicy.results import Result
-from localpolicy.runs.baselines import fit_baseline
+from localpolicy.runs.baselines import fit_baseline, load_baseline
 from localpolicy.runs.config import Config
 from localpolicy.runs.run import Run
 from localpolicy.runtime.devices import device_called
@@ -51,7 +52,7 @@ from localpolicy.runtime.files import write_json, write_text
 from localpolicy.runtime.folders import new_folder, refuse_occupied, training_lock
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table
 from localpolicy.study.go_commands import IMPROVED, Asked, tell, write_commands
-from localpolicy.study.go_plan import Plan, plan, prepare_log
+from localpolicy.study.go_plan import Plan, known_first, plan, prepare_log
 from localpolicy.training.jobs import Job, train_all
 
 LOG = logging.getLogger(__name__)
@@ -213,7 +214,11 @@ def go(
     if own is not None and not is_table(own):
         check_lists(own)
     folder = new_folder("go") if out is None else Path(out)
-    ours = (*(folder / name for name in OURS), *folder.glob(f"*{COPY}"))  # a refused guess leaves the copy alone behind
+    ours = (
+        *(folder / name for name in OURS),
+        *folder.glob(f"*{COPY}"),
+        *folder.glob(f"*{AS_UTF_8}"),
+    )  # a refused guess leaves the copy alone behind
     refuse_occupied(folder, force=any(path.exists() for path in ours))
     path, lists = _written(log, folder, "log"), () if own is None else (_written(own, folder, "own lists"),)
     text = ",".join(f"{event}={value}" for event, value in rewards.items()) if isinstance(rewards, Mapping) else rewards
@@ -251,8 +256,10 @@ def go(
             read_list_policy(given, data, "test")  # raises where they are of other items or other people
         if bad := data.manifest["bad_rows"]:
             asked = asked.noting(f"skipped: {', '.join(f'{count:,} rows ({why})' for why, count in bad.items())}")
+        first = known_first(data, question_of(data))
+        tell(*first)  # before the speed is measured
         planned = plan(data, folder, minutes=minutes, seed=seed, changes=settings, device=device)
-        tell(*planned.notes)
+        tell(*(note for note in planned.notes if note not in first))
         LOG.info("training %s", planned.summary)
         if named is None and called is not None:
             named = read_titles(called, item=guessed.columns.get("item_id") if called == path else None)
@@ -283,9 +290,11 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, titles: Titles | None
         runs += train_all(stage, processes=None if plan.side_by_side else 1).values()
     references = runs[: len(jobs)]
     chosen = runs[-1] if plan.improve else max(references, key=lambda run: run.manifest["selected"]["value"])
-    for name, folder in asked.baselines.items():
-        if why_not(name, data) is None and not (folder / "manifest.json").exists():
-            fit_baseline(name, data, out=folder, force=True)
+    fitted = {
+        name: load_baseline(folder) if (folder / "manifest.json").exists()
+        else fit_baseline(name, data, out=folder, force=True)
+        for name, folder in asked.baselines.items() if why_not(name, data) is None
+    }  # fmt: skip
     measure: dict[str, Any] = {"exclude_seen": True} if asked.exclude_seen else {}
     if plan.judged is not None:
         measure |= {"sequences": plan.judged, "min_history": config.train.min_history}
@@ -294,7 +303,7 @@ def carry_out(asked: Asked, data: Prepared, plan: Plan, *, titles: Titles | None
     judgement = judge(
         [*runs, *asked.own], estimates=references, policy=chosen if plan.improve else None,
         against=opponents(question, asked.own, references), rules=asked.rules, data=data, config=measure or None,
-        device=device,
+        device=device, fitted=fitted,
     )  # fmt: skip
     result = GoResult(asked, data, plan, chosen, judgement.verdict, judgement.comparison, plan.notes, titles)
     write_json(out / "verdict.json", result.to_dict())

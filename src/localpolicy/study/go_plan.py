@@ -3,7 +3,9 @@
 The plan follows from counts and from the kept speed of this machine (`speed`), and no clock changes it afterwards: the
 same log, seed and minutes give the same plan and the same verdict, next to other work too, where all takes longer. What
 is cut, in this order: sequences that are held out of a large log, items that a training step sums over, epochs, the
-second estimate of the logging policy, and test sequences that are judged.
+second estimate of the logging policy, and test sequences that are judged. Where nothing can be decided, one estimate is
+enough: it is ranked with the simple baselines. Every stage is counted as work of one core: reading, measuring the
+speed, fitting the baselines, training, choosing β, judging.
 """
 
 from __future__ import annotations
@@ -24,13 +26,14 @@ from localpolicy.data.prepare import prepare
 from localpolicy.data.store import Prepared
 from localpolicy.errors import RunError
 from localpolicy.judge.checks.order import order_check
-from localpolicy.measure.metrics import question_of
+from localpolicy.measure.metrics import Question, question_of
+from localpolicy.model.counts import LONGEST
 from localpolicy.runs.config import Config
 from localpolicy.runtime.files import read_yaml, sha256, write_text
 from localpolicy.runtime.folders import remove_abandoned
 from localpolicy.runtime.processes import cores
 from localpolicy.study.measured import REFERENCE_SEEDS
-from localpolicy.study.speed import speed_of
+from localpolicy.study.speed import probe_seconds, speed_of
 from localpolicy.training.setup import resolve
 from localpolicy.training.train import improving_objective
 
@@ -50,7 +53,8 @@ STARTING, READ_EVENTS = 10.0, 100_000  # seconds until a log is read, and events
 LADDER = (*range(1, 7), 8, 10, 12, 15, 20, 25, 30, 40, 50, 65, 80, 100, 125, 160, 200)  # epochs
 # In validations: what runs take on top of their steps (β is chosen among a dozen), and a measurement against estimates.
 OF_AN_ESTIMATE, OF_THE_IMPROVEMENT, ALL_OF_IT = 3, 8, 2.5
-PASSES = 12  # that judging all of them costs, in measurements of one policy against the estimates
+PASSES, OF_ONE = 13, 9  # that judging all of them costs, in measurements of one policy against the estimates; by one
+FITTED_PAIRS = 12_000  # items of sequences (the last LONGEST of each) that ALS and item-kNN are fitted to in a second
 FEWEST_JUDGED = 100  # sequences
 WIDE, LEAST_SAMPLE = 10_000, 2_000  # items: of a catalogue that training may sample, and of a sample
 
@@ -127,21 +131,29 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
     """Choose the settings that fit the log, and as many epochs as fit the time on this machine."""
     question = question_of(data)
     improve = None if question.kind == "nothing" else improving_objective(data)[0]
-    notes = [] if improve else [f"{question.why}: models are ranked, and nothing is decided"]
+    notes: list[str] = []
     # Half of the validation split chooses epochs, the other half β of the improvement.
     train = {"seed": seed, "device": device, "choose_on": "half"}
     config = resolve(Config.parse({"objective": {"name": "mle"}, "train": train}).with_changes(changes), data)
     side_by_side = minutes >= SIDE_BY_SIDE and config.train.device == "cpu" and cores() > 1
-    seeds: tuple[int, ...] = REFERENCE_SEEDS
+    seeds: tuple[int, ...] = REFERENCE_SEEDS if improve else REFERENCE_SEEDS[:1]
     given, left = counted(minutes, "minute"), time_left(minutes, sum(split.events for split in data.splits.values()))
+    left -= fitting_seconds(data)
+    judging = ALL_OF_IT * (PASSES if improve else OF_ONE)
     asked = any(change.startswith("train.epochs=") for change in changes)
     test, stages = len(data["test"]), (1 if side_by_side else len(seeds)) + (improve is not None)
+    # Validations that runs make next to those of their epochs.
+    passes = (1 if side_by_side else len(seeds)) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT
 
     def timed(config: Config) -> tuple[float, float, float]:
         """Seconds of an epoch, of a sequence that is scored, and for training."""
+        nonlocal left
         step, each = speed_of(data, config)
-        epoch = step * math.ceil(len(data["train"]) / config.train.batch_size) + each * len(data["validation"])
-        return epoch, each, max(left - PASSES * ALL_OF_IT * each * test, TRAINING_SHARE * left)
+        left -= probe_seconds(data, config, step, each)
+        validation = each * len(data["validation"])
+        epoch = step * math.ceil(len(data["train"]) / config.train.batch_size) + validation
+        rest = left - passes * validation
+        return epoch, each, max(rest - judging * each * test, TRAINING_SHARE * rest)
 
     epoch, each, budget = timed(config)
     if min(config.train.epochs, ENOUGH_EPOCHS) * epoch * stages > budget and (size := sample_size(data, config)):
@@ -173,20 +185,29 @@ def make_plan(data: Prepared, *, minutes: float, seed: int, changes: Sequence[st
             )
         config = config.trained_with(epochs=trained)
     training = together * trained
-    judged = judged_within(max(left - training, (1 - TRAINING_SHARE) * left), each, test)
+    left -= passes * scoring
+    judged = judged_within(max(left - training, (1 - TRAINING_SHARE) * left), judging * each, test)
     if judged is not None:
         notes.append(f"only {judged:,} of {test:,} test sequences are judged, to stay within the time")
-    passes = len(seeds) * OF_AN_ESTIMATE + (improve is not None) * OF_THE_IMPROVEMENT
     fewest = together * min(trained, FEWEST_EPOCHS)
-    judging = PASSES * ALL_OF_IT * each * min(test, FEWEST_JUDGED)
-    least = (fewest + passes * scoring + judging + 60 * minutes - left) / 60
+    least = (fewest + judging * each * min(test, FEWEST_JUDGED) + 60 * minutes - left) / 60
     if least > minutes:
         kept = f"even the least takes about {counted(math.ceil(least), 'minute')} for this log on this machine"
         notes.insert(0, f"{kept}: {given} cannot be kept")
-    if improve is not None and (known := order_check(data)) is not None:
-        notes.insert(0, f"known before any training: the answer will be 'cannot tell', since {known.because}")
     runs = len(seeds) + (improve is not None)
+    notes = [*known_first(data, question), *notes]
     return Plan(config, improve, runs, epoch, training, seeds, side_by_side, judged, tuple(notes))
+
+
+def known_first(data: Prepared, question: Question) -> tuple[str, ...]:
+    """Notes on answers that no training can change: nothing to decide, or rows in no order of time."""
+    begins = "known before any training: the answer will be"
+    if question.kind == "nothing":
+        return (
+            f"{begins} 'nothing to decide', since {question.why}. What follows only ranks models by what was taken",
+        )
+    order = order_check(data)
+    return () if order is None else (f"{begins} 'cannot tell', since {order.because}",)
 
 
 def sample_size(data: Prepared, config: Config) -> int | None:
@@ -231,7 +252,12 @@ def on_ladder(epochs: int) -> int:
     return max((step for step in LADDER if step <= epochs), default=1)
 
 
+def fitting_seconds(data: Prepared) -> float:
+    """Seconds for ALS and item-kNN, by the number of items that they are fitted to."""
+    return float(np.minimum(np.diff(data["train"].offsets), LONGEST).sum()) / FITTED_PAIRS
+
+
 def judged_within(seconds: float, each: float, every: int) -> int | None:
-    """Number of test sequences that can be judged in this time at `each` seconds a pass; None: all."""
-    fitting = max(int(seconds / (PASSES * ALL_OF_IT * each)), FEWEST_JUDGED)
+    """Number of test sequences that can be judged in this time at `each` seconds a sequence; None: all."""
+    fitting = max(int(seconds / each), FEWEST_JUDGED)
     return None if fitting >= every else fitting

@@ -27,6 +27,7 @@ ANSWERS = {
 EPOCHS = {"s": (3e8, 4.2e9), "ms": (3e11, 4.2e12), "us": (3e14, 4.2e15), "ns": (3e17, 4.2e18)}  # 1979 to 2103
 STREAM = 0.98  # share of answers that follow a row that says their item was shown
 FEWEST_ANSWERS = 10  # least number of answers for that
+KEPT = 256 << 20  # bytes of a CSV file up to which its rows are parsed once
 
 
 class LogColumns:
@@ -184,6 +185,9 @@ def opened(path: Path, *, skip_malformed: bool = False) -> Iterator[tuple[DuckDB
             if skip_malformed:
                 engine.skip_malformed()
             engine.read("log", table, rows=False)
+            if kind == "csv" and path.stat().st_size <= KEPT:  # else each of some forty questions parses it again
+                engine.table("parsed", "SELECT * FROM log")
+                engine.view("log", "SELECT * FROM parsed")
             yield engine, table
         finally:
             engine.close()

@@ -14,45 +14,42 @@ from localpolicy.data.column_names import ALTERNATIVES, CASES, NAMES, columns_me
 from localpolicy.data.engines.duckdb import DuckDB
 from localpolicy.data.guess.choices import case_and_item
 from localpolicy.data.guess.log_columns import ANSWERS, LogColumns, opened
+from localpolicy.data.guess.plain_values import plainly
 from localpolicy.data.log_schema import alias
-from localpolicy.data.other_files import as_parquet, is_other
+from localpolicy.data.other_files import AS_UTF_8, as_parquet, as_utf_8, is_other, is_western
 from localpolicy.data.sources import SourceTable
 from localpolicy.runtime.files import whole_file
 
-# With decimal commas (4,5) or signs ($9.90, 85 %): `prepare` reads plain ones, so `go` writes the log again.
-NUMBER = "-?[0-9]+,[0-9]+"
-SIGN = "[$€£¥₹₽%]"
-SIGNED = f"{SIGN} ?-?[0-9]+([.,][0-9]+)?|-?[0-9]+([.,][0-9]+)? ?{SIGN}"
-WHOLE = "-?[0-9]+"
 PLACE = "place"  # column added to a log of choices
 JOINED = "timestamp"  # the column that a log with days and clock times apart gets
 CLOCK = "[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]+)?)?"
 DAY = "[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([/.-])[0-9]{1,2}([/.-])[0-9]{4}"
+TIMELY = ("date", "time", "day", "datum", "zeit", "tag", "heure", "jour", "fecha", "hora", "ora", "giorno")  # ends
 COPY = ", plainly written.parquet"  # end of the name of a log's copy
-LOOKED_AT = 1000  # first rows, which decide the columns to examine
 
 
 def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -> tuple[Path, tuple[str, ...]]:
     """Return the log, or a copy under `folder` that `prepare` can read, with notes on what was converted.
 
-    JSON and Excel become Parquet, decimal commas points, a day and its clock time one column, and rows of one choice
-    get places.
+    JSON and Excel become Parquet, Windows-1252 becomes UTF-8, decimal commas points, a day and its clock time one
+    column, and rows of one choice get places.
     """
+    notes = []
     if path.is_file() and is_other(path):
         copy = folder / f"{path.name}{COPY}"
         as_parquet(path, copy)
         path = copy
+    elif path.is_file() and is_western(path):
+        copy = folder / f"{path.stem}{AS_UTF_8}"
+        as_utf_8(path, copy)
+        path = copy
+        notes.append("the file is not UTF-8, and read as Windows-1252, which Western European programs write")
     with opened(path, skip_malformed=skip_malformed) as (engine, table):
-        changed, notes = {}, []
+        changed = {}
         for name in table.names:
-            column = alias(table, name)
-            if _has_signs(engine, column):
-                bare = f"trim(regexp_replace(CAST({column} AS VARCHAR), '{SIGN}', '', 'g'))"
-                changed[name] = f"replace({bare}, ',', '.')"
-                notes.append(f"{name} holds numbers with signs such as $ or %, read without them")
-            elif _has_commas(engine, column):
-                changed[name] = f"replace(CAST({column} AS VARCHAR), ',', '.')"
-                notes.append(f"{name} holds numbers with decimal commas, read as such")
+            if (plain_form := plainly(engine, alias(table, name))) is not None:
+                changed[name], what = plain_form
+                notes.append(f"{name} holds {what}")
         names, query = table.names, f"SELECT {', '.join(changed.get(n, alias(table, n)) for n in table.names)}"
         if parts := _day_and_clock(engine, table):
             day, clock = (alias(table, part) for part in parts)
@@ -67,7 +64,7 @@ def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -
                 "read as one list, in the order of the file"
             )
         if not changed:
-            return path, ()
+            return path, tuple(notes)
         copy = folder / f"{path.stem.removesuffix(COPY)}{COPY}"
         folder.mkdir(parents=True, exist_ok=True)
         with whole_file(copy) as partial:
@@ -84,7 +81,7 @@ def plainly_written(path: Path, folder: Path, *, skip_malformed: bool = False) -
 def _day_and_clock(engine: DuckDB, table: SourceTable) -> tuple[str, str] | None:
     """Names of the column of days and of the column of clock times, if no other column holds the time."""
     known = [plain(name) for name in NAMES["timestamp"]]
-    timely = [name for name in table.names if plain(name) in known]
+    timely = [name for name in table.names if plain(name) in known or plain(name).endswith(TIMELY)]
     if JOINED in map(plain, table.names):
         return None
     days, clocks = (
@@ -122,24 +119,8 @@ def _case_of_choices(engine: DuckDB, table: SourceTable) -> str | None:
     return None if found is None else found[0]
 
 
-def _share(engine: DuckDB, column: str, pattern: str, *, rows: str = "log") -> float:
+def _share(engine: DuckDB, column: str, pattern: str) -> float:
     """Return the share of the non-empty values that match a regular expression."""
     value = f"CAST({column} AS VARCHAR)"
-    query = f"SELECT AVG(CASE WHEN regexp_full_match({value}, '{pattern}') THEN 1.0 ELSE 0.0 END) FROM {rows}"
+    query = f"SELECT AVG(CASE WHEN regexp_full_match({value}, '{pattern}') THEN 1.0 ELSE 0.0 END) FROM log"
     return float(engine.rows(f"{query} WHERE {column} IS NOT NULL AND {value} <> ''")[0][0] or 0.0)
-
-
-def _first(column: str) -> str:
-    return f"(SELECT {column} FROM log LIMIT {LOOKED_AT})"
-
-
-def _has_signs(engine: DuckDB, column: str) -> bool:
-    """Whether a column holds numbers that all have a sign of money or percent."""
-    return bool(_share(engine, column, SIGNED, rows=_first(column))) and _share(engine, column, SIGNED) == 1
-
-
-def _has_commas(engine: DuckDB, column: str) -> bool:
-    """Whether a column holds numbers with decimal commas; some may be whole."""
-    return (
-        bool(_share(engine, column, NUMBER, rows=_first(column))) and _share(engine, column, f"{NUMBER}|{WHOLE}") == 1
-    )
