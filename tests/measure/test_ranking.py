@@ -11,7 +11,7 @@ from measured import EVENTS, scores
 
 from localpolicy.errors import ConfigError
 from localpolicy.measure.evaluation import Evaluation
-from localpolicy.measure.metrics import metric
+from localpolicy.measure.metrics import is_certain, metric
 from localpolicy.measure.position_metrics import (
     coverage,
     figure,
@@ -142,3 +142,8 @@ def test_the_values_behind_the_likelihood_are_those_of_its_figure():
     shown = shown_figures(made, np.ones(3), 1)
     evaluation = Evaluation(name="policy", figures=shown, divergence=None, scores=made, counts=np.ones(3), settings={})
     assert evaluation.estimate("logp").mean == evaluation.values("logp")[0].mean() == (-1.0 - 2.0) / 2
+
+
+def test_a_hit_rate_of_no_more_items_than_places_is_certain():
+    assert is_certain("HR@5", 5) and is_certain("purchase.HR@20", 4) and not is_certain("HR@5", 6)
+    assert not is_certain("nDCG@20", 4) and not is_certain("MRR", 1) and not is_certain("AR@1", 1)

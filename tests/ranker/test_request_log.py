@@ -82,6 +82,17 @@ def test_two_tables_and_one_give_equal_logs(form, tmp_path):
     is_the_log(read_requests(made(tmp_path, "flat", FLAT)))
 
 
+def test_an_answer_without_its_reward_counts_as_1_and_is_counted(caplog):
+    """Before: 1, next to rewards in cents, without a word."""
+    answers = [{"request": "r1", "item": "a", "event": "buy", "reward": 250.0},
+               {"request": "r2", "item": "c", "event": "buy", "reward": None}]  # fmt: skip
+    log = read_requests(pd.DataFrame(REQUESTS), pd.DataFrame(answers))
+    assert log.reward().tolist() == [250, 0, 0, 1, 0] and "1 of 2 answers state no reward" in caplog.text
+    caplog.clear()
+    read_requests(pd.DataFrame(REQUESTS), pd.DataFrame(answers)[["request", "item", "event"]])
+    assert caplog.text == "", "where none states one, all are worth the same"
+
+
 def test_candidates_may_be_objects_and_items_a_table():
     rows = [{**{name: value for name, value in one.items() if name not in ("scores", "price", "candidates")},
              "candidates": [{"item": item, "score": score}

@@ -121,6 +121,21 @@ def test_what_needs_no_training_is_refused_before_it(tmp_path):
     assert not (tmp_path / "go" / "runs").exists() and not (tmp_path / "go" / "data").exists()
 
 
+def test_choices_of_one_row_each_are_refused_with_what_is_known(tmp_path):
+    """Before: networks for minutes, and a tie of all models, since nothing comes before any row."""
+    counts = {"car": 60, "bus": 30, "train": 10}
+    rows = [f"{name},{name}" for name, count in counts.items() for _ in range(count)]
+    rows = "".join(f"{n},{row.partition(',')[2]}\n" for n, row in enumerate(rows))
+    (tmp_path / "log.csv").write_text(f"respondent,alternative\n{rows}")
+    shares = ", ".join(f"{name} {count / sum(counts.values()):.1%}" for name, count in counts.items())
+    with pytest.raises(DataError, match=f"one row for each respondent.*shares of the items: {shares}") as refused:
+        lp.go(tmp_path / "log.csv", out=tmp_path / "go")
+    assert "reward" in str(refused.value) and not (tmp_path / "go" / "data").exists()
+    rated = "".join(f"{line},{n % 5 + 1}\n" for n, line in enumerate(rows.splitlines()))
+    (tmp_path / "log.csv").write_text(f"respondent,alternative,rating\n{rated}")
+    assert guess(tmp_path / "log.csv").shares == "", "ratings differ: item means can be known"
+
+
 def test_lists_of_all_items_are_refused_before_training(tmp_path):
     """Before: two networks learned the order of the alternatives, and the advice was to train for longer."""
     rows = "".join(f"{n // 3},{n % 3},{int(n % 3 == (n // 3) ** 2 % 3)}\n" for n in range(600))
@@ -164,6 +179,9 @@ def test_clicks_alone_are_never_a_verdict(tmp_path, monkeypatch):
     assert why.index("all events are worth the same") < why.index("two seeds of one recipe"), "both hold"
     assert both.to_dict()["decided_by"] == "nothing"
     assert "NOTHING TO DECIDE" in done.stdout and "checks" not in verdict
+    (header,) = (line for line in done.stdout.splitlines() if "HR@5" in line and "policy" in line)
+    assert "HR@10" in header and "HR@20" not in header and "nDCG@20" in header, "HR@20 of 11 items is 1"
+    assert "HR@20: 1 whatever is ranked first, since there are 11 items" in " ".join(done.stdout.split())
     figures = [model["nDCG@20"]["mean"] for model in verdict["ranked"]]
     assert figures == sorted(figures, reverse=True) and verdict["ranked"][0]["HR@5"]["n"] > 0
     listed = [f"{model['policy']} {figure:.4f}" for model, figure in zip(verdict["ranked"], figures, strict=True)]

@@ -23,7 +23,7 @@ from localpolicy.measure.estimate import (
     mean_estimate,
 )
 from localpolicy.measure.estimators import INTERVAL
-from localpolicy.measure.metrics import AT_20
+from localpolicy.measure.metrics import AT_20, is_certain
 from localpolicy.measure.position_metrics import LIKED, REWARDS, WEIGHTED, Scores, groups, segments, values_of
 from localpolicy.measure.truth import Truth
 from localpolicy.measure.value import OffPolicy
@@ -98,15 +98,19 @@ class Evaluation(Result):
 
     @property
     def left_out(self) -> list[str]:
-        """Note on the number of positions before the window, which were not measured; empty without any."""
+        """Notes on positions before the window, which were not measured, and on metrics that say nothing here."""
+        certain = [name for name in self.settings.get("metrics", ()) if is_certain(name, len(self.counts))]
+        items = f"there are {len(self.counts)} items"
+        notes = [f"{' and '.join(certain)}: 1 whatever is ranked first, since {items}"] if certain else []
         beyond, length = self.scores.settings.get("beyond_length", 0), self.scores.settings.get("length")
         if not beyond:
-            return []
+            return notes
         lie, are = ("lies", "is") if beyond == 1 else ("lie", "are")
         return [
+            *notes,
             f"{beyond:,} of {len(self.scores) + beyond:,} {self.settings['split']} positions {lie} before the last "
             f"{length} actions of their sequence, the window that the run reads (data.length={length}), and {are} not "
-            "measured: a larger data.length in training would measure them"
+            "measured: a larger data.length in training would measure them",
         ]
 
     @property

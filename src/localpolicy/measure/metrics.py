@@ -159,6 +159,12 @@ def _expected(
     return values
 
 
+def is_certain(name: str, n_items: int) -> bool:
+    """Whether a metric is 1 whatever is ranked first: the HR@k of no more than k items."""
+    match = re.fullmatch(r"(?:.*[.])?HR@([0-9]+)", name)
+    return match is not None and int(match[1]) >= n_items
+
+
 AT_K = ("HR@5", "HR@10", "HR@20", "nDCG@5", "nDCG@10", "nDCG@20")  # what papers report: shown wherever a k is named
 AT_20 = ("HR@20", "nDCG@20")  # what is tested, and kept of each validation
 DEFAULT_METRICS = (*AT_K, "MRR")

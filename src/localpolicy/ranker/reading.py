@@ -260,7 +260,7 @@ def _flat(table: pa.Table, label: str) -> RequestLog:
     place = np.nan_to_num(numbers(table["place"], "place")).astype(np.int64)
     score, probability = (numbers(table[name], name) if name in table.column_names else None
                           for name in ("score", "probability"))  # fmt: skip
-    answers = _answers(table, np.arange(len(item)), np.flatnonzero(place > 0))
+    answers = _answers(table, np.arange(len(item)), np.flatnonzero(place > 0), label)
     columns: dict[str, Column] = {}
     first = table.take(pa.array(start[:-1]))
     constant = ["request"]
@@ -280,7 +280,7 @@ def _flat(table: pa.Table, label: str) -> RequestLog:
                       **of_requests)  # fmt: skip
 
 
-def _answers(table: pa.Table, row: np.ndarray, considered: np.ndarray) -> Answers:
+def _answers(table: pa.Table, row: np.ndarray, considered: np.ndarray, label: str) -> Answers:
     """Read answers (an event, a reward, or both) from the `considered` rows; `row` names each row's candidate."""
     count = len(table)
     reward = numbers(table["reward"], "reward") if "reward" in table.column_names else np.full(count, np.nan)
@@ -296,6 +296,12 @@ def _answers(table: pa.Table, row: np.ndarray, considered: np.ndarray) -> Answer
         codes = np.where(stated, codes, 0)
         if "reward" in table.column_names:
             stated = stated | (np.nan_to_num(reward) != 0)
+    silent = stated & np.isnan(reward)
+    if silent.any() and not silent[stated].all():
+        log.warning(
+            "%s: %s of %s answers state no reward, where others do, and count as 1 each. State it, or leave them out",
+            label, f"{silent.sum():,}", f"{stated.sum():,}",
+        )  # fmt: skip
     reward = np.where(np.isnan(reward), 1.0, reward)
     keep = np.intersect1d(np.flatnonzero(stated), considered)
     used = np.unique(codes[keep])
@@ -322,7 +328,7 @@ def _answered(found: RequestLog, table: pa.Table, label: str) -> RequestLog:
                         "request, or leave its answers out.")  # fmt: skip
     if not {"event", "reward"} & set(table.column_names):
         table = table.append_column("reward", pa.array(np.ones(len(table))))
-    new = _answers(table, row, np.arange(len(row)))
+    new = _answers(table, row, np.arange(len(row)), label)
     if len(found.answers.row):
         raise DataError("answers come twice: in the log of requests and as outcomes. Leave one of them out.")
     return replace(found, answers=new)

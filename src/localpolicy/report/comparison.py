@@ -20,7 +20,7 @@ from localpolicy.judge.findings import findings
 from localpolicy.judge.verdict import Gate
 from localpolicy.measure.candidates import Candidate
 from localpolicy.measure.estimate import Interval, Measurement, sequences_of
-from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.metrics import AT_K, is_certain
 from localpolicy.measure.number_text import counted
 from localpolicy.measure.significance import SIGNIFICANT
 from localpolicy.model.lists import names_of
@@ -88,7 +88,12 @@ def comparison_section(
         measurements=[*named(comparison.measurements), *more],
         segments=named(row for each in comparison.evaluations for row in each.by_segment(comparison.ranked)),
         columns=value | titled([*comparison.columns, *first.rewards]),
-        at_k=titled(f"{group}.{name}" for group in groups_at_k(comparison) for name in AT_K),
+        at_k=titled(
+            f"{group}.{name}"
+            for group in groups_at_k(comparison)
+            for name in AT_K
+            if not is_certain(name, len(first.counts))
+        ),
         main=comparison.main,
         ranked=comparison.ranked,
         gains={name: gained for name, gained in gains.items() if gained},

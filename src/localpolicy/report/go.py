@@ -15,7 +15,7 @@ from localpolicy.data.guess.state import Use
 from localpolicy.errors import to_caller
 from localpolicy.judge.verdict import Gate, would_decide
 from localpolicy.measure.answers import TOGETHER
-from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.metrics import AT_K, is_certain
 from localpolicy.measure.number_text import percent
 from localpolicy.report.comparison import comparison_section
 from localpolicy.report.contents import Contents, KeyNumber, Section
@@ -75,13 +75,14 @@ def go_tables(result: GoResult, *, why: bool = False) -> list[Table]:
     read = guess_table(result.asked.guessed, result.data.path)
     if result.verdict is not None:
         return [read, *([moved_table(result)] if moves(result) else []), *gate_tables(result.verdict, why=why)]
-    rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in AT_K)] for each in result.ranked]
+    names = [name for name in AT_K if not is_certain(name, result.data.n_items)]
+    rows = [[each.name, *(f"{each.estimate(f'all.{name}').mean:.4f}" for name in names)] for each in result.ranked]
     said = [
         result.sentence,
         f"Next: {would_decide(result.comparison.question)}",
         *(f"Note: {note}." for note in result.comparison.notes),
     ]
-    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *AT_K), rows, " ".join(said))]
+    return [read, Table("NOTHING TO DECIDE: models ranked", ("policy", *names), rows, " ".join(said))]
 
 
 def moves(result: GoResult) -> bool:

@@ -13,7 +13,7 @@ from localpolicy.measure.estimators import ESTIMATORS, INTERVAL
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.gains import Exchange
 from localpolicy.measure.intervals import Bounds
-from localpolicy.measure.metrics import AT_K
+from localpolicy.measure.metrics import AT_K, is_certain
 from localpolicy.measure.number_text import NOTHING, corrected, fixed, interval_text, sentences
 from localpolicy.measure.significance import STARS, Bucket, Paired
 from localpolicy.measure.truth import Truth
@@ -208,9 +208,10 @@ def groups_at_k(comparison: Comparison) -> list[str]:
 def at_k_tables(comparison: Comparison) -> list[Table]:
     """Tables of every policy at every k, one per group of positions; without tests."""
     groups, rows = groups_at_k(comparison), []
+    names = [name for name in AT_K if not is_certain(name, len(comparison.evaluations[0].counts))]
     several = len(groups) > 1
     for group in groups:
-        means = [[each.metrics[group][name].mean for each in comparison.evaluations] for name in AT_K]
+        means = [[each.metrics[group][name].mean for each in comparison.evaluations] for name in names]
         for evaluation, *figures in zip(comparison.evaluations, *means, strict=True):
             rows.append([evaluation.name, *([group] if several else []), *map(best_cell, figures, means)])
     if not rows:
@@ -219,7 +220,7 @@ def at_k_tables(comparison: Comparison) -> list[Table]:
     if several:
         keys, of, best = ["policy", "positions"], "", f"{best} at these positions"
     note = "Beside the columns that are tested."
-    return [Table(f"{EVERY_K}{of}", [*keys, *AT_K], rows, note, keys=len(keys), best=best)]
+    return [Table(f"{EVERY_K}{of}", [*keys, *names], rows, note, keys=len(keys), best=best)]
 
 
 def _comparison_note(comparison: Comparison) -> str:

@@ -247,6 +247,13 @@ def go(
             "else could have been shown is not known, so there is nothing to choose. To rank items by what was chosen, "
             "write the rows of what was chosen into a file of their own."
         )
+    if guessed.shares:
+        who = guessed.columns.get("sequence_id", "sequence_id")
+        raise DataError(
+            f"{path} has one row for each {who}, and all rows are worth the same: nothing before a row tells people "
+            f"apart, so what any model can know are the shares of the items: {guessed.shares}. If another column "
+            "says whose row it is, or what it earned, name it: --columns sequence_id=NAME,reward=NAME."
+        )
     if confirm is not None:
         confirm()
     asked = asked.held_out(minutes, preparing)

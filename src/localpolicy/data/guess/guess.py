@@ -53,6 +53,7 @@ class Guess:
     meaning: tuple[str, ...] = ()  # what a sequence, an item and the reward are, in the log's words
     held_out: int | None = None  # sequences for validation and for the test each; None: a tenth
     decisions: int = 0  # approximate number of decisions with propensities: rows, or lists
+    shares: str = ""  # of the items, where each sequence is one row and all rows are worth the same: all that is known
     full_lists: bool = False  # whether each list holds nearly all items, and no propensities are stated
     preparing: Mapping[str, Any] = field(default_factory=dict)  # other settings of `prepare` that the user gave
 
@@ -180,7 +181,7 @@ def _guessed(state: GuessState) -> Guess:
     return Guess(
         "events", ours, state.rewards, state.event, renamed, tuple(state.unsure), tuple(state.uses()),
         state.sequences(), state.log.distinct(state.meant["item_id"]), state.kind, split=state.split,
-        meaning=meaning(state), decisions=state.decisions(), full_lists=state.full_lists(),
+        meaning=meaning(state), decisions=state.decisions(), full_lists=state.full_lists(), shares=state.shares(),
     )  # fmt: skip
 
 

@@ -10,7 +10,9 @@ from localpolicy.data.column_names import columns_meant, plain
 from localpolicy.data.guess.log_columns import LogColumns
 from localpolicy.data.log_schema import COLUMNS, ROW
 from localpolicy.data.times import Notation
+from localpolicy.limits import NO_ANSWER
 
+MOST_SHARES = 5  # items that are named with their shares
 MOST_OF_ALL = 0.9  # share of the items in a list from which hardly another list was possible
 SCORES = ("score", "rank", "ranking", "logit")  # names of a ranker's scores
 PLACES = ("position", "slot", "pos", "rank", "place")  # names of places in a list
@@ -68,6 +70,21 @@ class GuessState:
         items = self.log.distinct(item)
         least = min(MOST_OF_ALL * items, items - 0.5)  # or lists that leave out less than half an item on average
         return self.log.distinct(f"{self.meant['request']}+{item}") > least * lists
+
+    def shares(self) -> str:
+        """Return the shares of the most frequent items, if no row has a past and all are worth the same; else ''.
+
+        A row that is a decision of its own, with a propensity or in a list, may be judged without a past.
+        """
+        who, item = self.meant["sequence_id"], self.meant["item_id"]
+        lone = who != ROW and {"propensity", "request", "reward"}.isdisjoint(self.meant)
+        if not lone or NO_ANSWER in self.rename.values() or self.log.distinct(who) < self.log.count():
+            return ""
+        if "event" in self.meant and len(self.log.values(self.meant["event"])) > 1:
+            return ""
+        counts, rows = self.log.values(item), self.log.count()
+        first = [f"{name} {count / rows:.1%}" for name, count in list(counts.items())[:MOST_SHARES]]
+        return ", ".join(first) + (f" and {len(counts) - MOST_SHARES:,} more" if len(counts) > MOST_SHARES else "")
 
     def left(self) -> list[str]:
         """Return the names of the columns that have no role yet."""
