@@ -132,6 +132,7 @@ def test_a_strangers_log_is_read_without_help(tmp_path, header):
         (["4,5", "3", "2,25"], ["4.5", "3", "2.25"]), (["€ 9,90", "€ 12", "€ 1.200,00"], ["9.90", "12", "1200.00"]),
         (["9.90 EUR", "12 EUR", "0.10 EUR"], ["9.90", "12", "0.10"]), (["4/5", "3.5/5", "1/5"], ["4", "3.5", "1"]),
         (["★★★★★", "★½", "½"], ["5.0", "1.5", "0.5"]), (["3 Sterne", "1 Stern", "2,5 Sterne"], ["3", "1", "2.5"]),
+        (["x", "", "X"], ["1", "0", "1"]),
         (["Jan 3, 2024", "Dec 31, 2023", ""], ["2024-01-03 00:00:00", "2023-12-31 00:00:00", None]),
         (["2024-W01", "2023-W52", "2020-W53"], ["2024-01-01", "2023-12-25", "2020-12-28"]),
     ],
@@ -178,6 +179,14 @@ def test_nested_objects_are_columns_of_their_own(tmp_path):
     found = guess(path)
     assert found.items == 7 and found.columns["item_id"] == "product.id" and found.columns["sequence_id"] == "user.id"
     assert "product.price.amount" in pq.read_schema(path).names
+
+
+def test_marks_of_what_was_chosen_are_answers(tmp_path):
+    """Before: "the same value everywhere", and the price of what was shown was the reward of a till."""
+    rows = "".join(f"R{n // 20},{'ABCDE'[n % 5]},{n % 7},{'x' * (n % 5 == n // 5 % 3)}\n" for n in range(800))
+    (tmp_path / "log.csv").write_text(f"respondent,option,price,selected\n{rows}")
+    found = guess(plainly_written(tmp_path / "log.csv", tmp_path / "out")[0])
+    assert found.rewards == "none=0,selected=1" and "what was shown" in found.meaning[0]
 
 
 def test_a_dry_run_shows_the_reading_and_stops(tmp_path):

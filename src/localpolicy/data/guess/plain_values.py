@@ -21,6 +21,7 @@ MONTHS = "(?i).*(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec).*"
 DAYS = ("%d %b %Y", "%d %B %Y", "%d-%b-%Y", "%b %d, %Y", "%B %d, %Y", "%b %d %Y", "%a, %d %b %Y", "%a %b %d %Y")
 CLOCKS = ("", " %H:%M", " %H:%M:%S", " %I:%M %p", ", %I:%M %p", " %I:%M:%S %p", " %H:%M:%S GMT", " %H:%M:%S UTC")
 WEEK = "[0-9]{4}-?W[0-9]{2}"
+MARK = "[xX✓✔*]"  # of what was chosen, where other rows are empty
 
 
 def plainly(engine: DuckDB, column: str) -> tuple[str, str] | None:
@@ -48,6 +49,11 @@ def plainly(engine: DuckDB, column: str) -> tuple[str, str] | None:
             == 1
         ):
             return given, "numbers with words, such as 4 stars or 4/5, read without them"
+    if _shown(engine, column, text, MARK) and _all(engine, column, text, MARK):
+        return (
+            f"CASE WHEN {text} <> '' THEN '1' ELSE '0' END",
+            "marks such as x, read as 1, and as 0 where there is none",
+        )
     if _shown(engine, column, text, MONTHS):
         formats = ", ".join(f"'{day}{clock}'" for day in DAYS for clock in CLOCKS)
         when = f"try_strptime({text}, [{formats}])"
