@@ -314,6 +314,10 @@ def test_the_plan_fits_the_time(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(place, "order_check", lambda data: order)
         assert "known before any training" in planned(10).notes[0] and "sorted by item" in planned(10).notes[0]
+    for stage in ("fitting_seconds", "probe_seconds"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, stage, lambda *counted: 300.0)
+            assert planned(10).config.train.epochs < epochs, "no stage is free"
     speed(30.5, 1.0)
     assert planned(10).config == plan.config, "nor a little noise in the speed"
     monkeypatch.setattr(place, "cores", lambda: 1)
