@@ -26,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -145,27 +146,32 @@ def rerank(seconds: float, clients: int, log: Path | None, candidates: int = 500
     requests = world.requests(3000, rng)
     lists = world.lists(requests, rng)
     tables = world.tables(requests, lists, world.clicks(requests, lists, rng))
-    asked = []
+    bodies: dict[str, list[bytes]] = {"objects": [], "columns": []}
     for _ in range(50):
         item = rng.choice(world.config.items, candidates, replace=False)
-        asked.append(_question("rerank", {
-            "k": 10, "person": f"p{rng.integers(1000)}", "context": {"weekend": "yes", "thrift": 0.3, "keen": -1.0},
-            "candidates": [{"item": f"i{one}", "score": float(rng.normal()), "price": float(world.price[one]),
-                            "new": bool(world.new[one]), "category": f"c{world.category[one]}"} for one in item],
-        }))  # fmt: skip
+        context = {"weekend": "yes", "thrift": 0.3, "keen": -1.0}
+        asked = {"k": 10, "person": f"p{rng.integers(1000)}", "context": context}
+        columns = {"item": [f"i{one}" for one in item], "score": rng.normal(size=candidates).tolist(),
+                   "price": world.price[item].tolist(), "new": world.new[item].tolist(),
+                   "category": [f"c{one}" for one in world.category[item]]}  # fmt: skip
+        objects = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+        bodies["objects"].append(_question("rerank", {**asked, "candidates": objects}))
+        bodies["columns"].append(_question("rerank", {**asked, "candidates": columns}))
     with tempfile.TemporaryDirectory(dir=log) as folder:
         result = improve(*tables, items=world.items(), out=Path(folder) / "layer", critics=("logistic",))
-        print(f"layer     β = {result.beta:.3g}; a body holds {np.mean([len(one) for one in asked]) / 1000:.0f} kB")
-        for workers in (1, 2):
-            with served(result.folder, Path(folder) / f"log{workers}.db", "--workers", str(workers)) as (process, port):
-                while not _phase(port, 1, 2.0, rate=None, questions=asked)["times"]:
+        for (form, questions), workers in product(bodies.items(), (1, 2)):
+            size = np.mean([len(one) for one in questions]) / 1000
+            print(f"candidates as {form}, bodies of {size:.0f} kB, {workers} workers")
+            database = Path(folder) / f"{form}{workers}.db"
+            with served(result.folder, database, "--workers", str(workers)) as (process, port):
+                while not _phase(port, 1, 2.0, rate=None, questions=questions)["times"]:
                     pass  # workers still import
                 for count in (1, clients):
-                    spent = _cpu(process.pid)
-                    phase = _phase(port, count, seconds, rate=None, questions=asked)
-                    each = 1000 * (_cpu(process.pid) - spent) / len(phase["times"])
-                    of = f", {each:.2f} ms of CPU each" if workers == 1 else ""  # of several it is not the parent's
-                    print(f"{count} clients, {workers} workers   {_said(phase)}{of}")
+                    spent, own = _cpu(process.pid), time.process_time()
+                    phase = _phase(port, count, seconds, rate=None, questions=questions)
+                    number = len(phase["times"]) / 1000
+                    service, client = (_cpu(process.pid) - spent) / number, (time.process_time() - own) / number
+                    print(f"{count:3} clients   {_said(phase)}; ms of CPU each: {service:.2f}, client {client:.2f}")
 
 
 @contextmanager
@@ -242,9 +248,10 @@ def _question(verb: str, asked: dict[str, Any]) -> bytes:
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of a process so far."""
+    """CPU seconds of a process and its workers so far."""
     numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK")
+    workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return (int(numbers[11]) + int(numbers[12])) / os.sysconf("SC_CLK_TCK") + sum(_cpu(int(one)) for one in workers)
 
 
 def _said(phase: dict[str, Any]) -> str:

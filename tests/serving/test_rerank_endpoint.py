@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Annotated
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from fastapi.testclient import TestClient
 from http_client import rows
+from pydantic import Field, TypeAdapter, ValidationError
 from shop_layer import SHOP
 
 import localpolicy as lp
@@ -22,7 +24,7 @@ from localpolicy.serving.audit import audit
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
 from localpolicy.serving.records import now
-from localpolicy.serving.reranking import MOST_RULES
+from localpolicy.serving.reranking import MOST_RULES, Candidate, candidates_within
 from localpolicy.serving.rotate import rotate
 
 
@@ -286,6 +288,70 @@ def test_a_score_that_is_no_finite_number_is_named(serve, score):
     answer = serve().post("/v1/rerank", content=json.dumps(asked), headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["field"]) == (422, "candidates.3.score")
     assert "expected a finite number" in answer.json()["error"]
+
+
+def columns_of(candidates):
+    return {name: [one[name] for one in candidates] for name in candidates[0]}
+
+
+def test_candidates_may_be_columns(serve, layer, tmp_path):
+    """The same draw id gives the same list, whatever the form; and the log is the same."""
+    client, objects = serve(), question()["candidates"]
+    first = ask(client)
+    second = ask(client, page=2, draw=first["draw"], candidates=columns_of(objects))
+    assert second["items"] == ask(client, page=2, draw=first["draw"])["items"]
+    logged = [json.loads(content)["rerank"] for (content,) in rows(
+        tmp_path, "SELECT f.content FROM requests r JOIN filters f ON f.digest = r.filter")]  # fmt: skip
+    assert all(one["items"] == logged[0]["items"] and one["columns"] == logged[0]["columns"] for one in logged)
+    assert audit(tmp_path / "log.db", runs=[layer]).exit_code in (0, 4)
+
+
+@pytest.mark.parametrize(("columns", "field", "says"), [
+    ({"item": ["a", "b"], "score": [1.0, "x" * 257]}, "candidates.score.1", "expected a finite number"),
+    ({"item": ["a", "b"], "score": [1.0]}, None, "2 candidates have 1 of 'score'"),
+    ({"item": ["a", "b"], "score": [1.0, "high"]}, None, "every candidate needs a 'score' that is a number"),
+    ({"item": ["a", "a"], "score": [1.0, 2.0]}, None, "'a' is named twice"),
+    ({"item": ["a"]}, "candidates", "at least 2 items"),
+    ({"item": [], "score": []}, None, "one at least"),
+    ({"item": "ab", "score": [1.0, 2.0]}, "candidates.item", "valid array"),
+    ({"item": list(range(2001)), "score": [1.0] * 2001}, "candidates.item", "at most 2000"),
+])  # fmt: skip
+def test_columns_that_make_no_sense_are_named(serve, columns, field, says):
+    refused = ask(serve(), expect=422, candidates=columns)
+    assert refused["field"] == field and says in refused["error"]
+
+
+ODD = [0, 1, -2.5, 3.0, 1e308, 2**63 - 1, -(2**63), 2**63, 10**30, "", "a", "é" * 256, "a" * 257, "a\0", "b\n", True,
+       None, [], {}, float("nan"), float("inf"), -float("inf")]  # fmt: skip
+
+
+def outcome(kind, given):
+    """What pydantic makes of candidates, as the JSON of their columns; None if it refuses them."""
+    try:
+        found = kind.validate_python(given)
+    except ValidationError:
+        return None
+    uneven = isinstance(found, list) and len({*map(tuple, found)}) > 1
+    return json.dumps(found if uneven or isinstance(found, dict) else columns_of(found))
+
+
+def test_columns_are_taken_as_cell_by_cell():
+    """Candidates are checked by columns; each cell by itself, as the type says it, decides the same."""
+    by_cell = TypeAdapter(Annotated[list[Candidate], Field(max_length=4)], config={"allow_inf_nan": False})
+    by_column, rng, taken = TypeAdapter(candidates_within(4)), np.random.default_rng(0), 0
+    for number in range(3000):
+        names = ["item", "score", *rng.choice(["price", "x" * 257, "a\0", ""], number % 3 // 2)]
+        kinds = [rng.choice(len(ODD), 1 + number % 3) for _ in names]  # few in a column
+        given = [{name: ODD[rng.choice(some)] for name, some in zip(names, kinds, strict=True)}
+                 for _ in range(rng.integers(1, 6))]  # fmt: skip
+        if number % 7 == 0:
+            given[-1].pop(names[-1])
+        expected = outcome(by_cell, given)
+        assert outcome(by_column, given) == expected
+        if number % 7:
+            assert outcome(by_column, columns_of(given)) == expected
+        taken += expected is not None
+    assert 300 < taken < 2700
 
 
 def test_a_layer_is_not_asked_for_lists_of_its_own(serve):

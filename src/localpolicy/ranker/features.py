@@ -97,7 +97,7 @@ class Encoder:
             elif one.names is not None:
                 known = self.known[number]
                 if one.name in candidates:
-                    codes[:, number] = [known.get(str(value), 0) for value in candidates[one.name]]
+                    codes[:, number] = [known.get(name, 0) for name in _texts(candidates[one.name])]
                 continue
             else:
                 values = _floats(candidates[one.name]) if one.name in candidates else np.full(1, np.nan)
@@ -117,6 +117,11 @@ class Encoder:
             elif one.names is None and column.names is None:
                 codes[:, number], numbers[:, place[number]] = _placed(one, column.values)
         return codes, numbers
+
+
+def _texts(values: Any) -> Any:
+    """Return names as texts."""
+    return values if set(map(type, values)) == {str} else map(str, values)
 
 
 def _coding(name: str, column: Column, *, of_request: bool) -> Coding:
@@ -168,6 +173,17 @@ def _whole(item: float) -> Any:
     return int(item) if item.is_integer() and abs(item) < 1 << 53 else item
 
 
+def _ids(items: Any) -> list[Any]:
+    """Return items' ids as whole numbers and texts; raise DataError for anything else."""
+    if set(map(type, items)) <= {str, int}:
+        return list(items)
+    ids = [_whole(item) if isinstance(item, float) else item for item in items]
+    for item in ids:
+        if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
+            raise DataError(f"an item's id is a whole number or a text, got {shown(item)}.")
+    return ids
+
+
 class Columns(dict[str, Any]):
     """Columns of candidates, checked by `as_columns`."""
 
@@ -191,11 +207,8 @@ def as_columns(candidates: Any) -> Columns:
     for name, values in columns.items():
         if len(values) != size:
             raise DataError(f"{size} candidates have {len(values)} of '{name}': expected one each.")
-    columns["item"] = [_whole(item) if isinstance(item, float) else item for item in columns["item"]]
-    for item in columns["item"]:
-        if isinstance(item, bool) or not isinstance(item, str | int | np.integer):
-            raise DataError(f"an item's id is a whole number or a text, got {shown(item)}.")
-    if len(set(map(str, columns["item"]))) < size:
+    columns["item"] = _ids(columns["item"])
+    if len(set(_texts(columns["item"]))) < size:
         seen: set[str] = set()
         twice = next(item for item in map(str, columns["item"]) if item in seen or seen.add(item))  # type: ignore[func-returns-value]
         raise DataError(f"candidate {shown(twice)} is named twice.")

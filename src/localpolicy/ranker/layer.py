@@ -185,16 +185,16 @@ class Layer:
         own_rng = np.random.default_rng(
             int.from_bytes(hashlib.sha256(f"{self.version}|{request}".encode()).digest()[:16])
         )
-        items = [str(item) for item in columns["item"]]
         logits = self.logits(columns, context or {}, rules.weights)
         if page < 1:
             raise ConfigError(f"page must be at least 1, got {page}.")
         check_places(k * page, 0, len(logits))
-        opened = _opened(logits, columns, items, k * page, rules, resting)
+        opened = _opened(logits, columns, k * page, rules, resting)
         ranked = _drawn(logits, opened, k * page, own_rng)
         here = slice(k * (page - 1), k * page)
-        own = [columns["item"][position] for position in best(self._own(columns), k * page)[here]]
         drawn = [columns["item"][position] for position in ranked.order[here]]
+        over = best(self._own(columns), k * page) if self.shadow else ranked.order
+        listed = [columns["item"][position] for position in over]
         plain = _softmax(logits)
         stated = Stated(plain, 0) if opened is None else stated_law(opened)
         others = {
@@ -205,16 +205,14 @@ class Layer:
             "candidates": list(columns["item"]), "scores": self._own(columns).tolist(),
             "probabilities": plain if stated is None else stated.probabilities,
             "pinned": k * page if self.shadow else 0 if stated is None else stated.pinned,
-            "shown": own if self.shadow else drawn, "propensities": ranked.propensities[here].tolist(), **self.draws,
+            "shown": listed[here], "propensities": ranked.propensities[here].tolist(), **self.draws,
         }  # fmt: skip
         if self.shadow:
             record["would_show"] = drawn
         elif stated is None:
             record["rules"] = rules.model_dump_json(exclude_defaults=True)
-        over = best(self._own(columns), k * page) if self.shadow else ranked.order
-        above = [columns["item"][position] for position in over[: here.start]]
-        return Reranked(own if self.shadow else drawn, [1.0] * k if self.shadow else record["propensities"], request,
-                        self.version, page, above, plain, record)  # fmt: skip
+        propensities = [1.0] * k if self.shadow else record["propensities"]
+        return Reranked(listed[here], propensities, request, self.version, page, listed[: here.start], plain, record)
 
     def price(
         self,
@@ -229,17 +227,16 @@ class Layer:
     ) -> float:
         """Estimate by the critics the share of a list's reward that rules cost in this request; it may be negative."""
         columns, context = as_columns(candidates), context or {}
-        items = [str(item) for item in columns["item"]]
         first, weights = self._first(columns, context), self._event_weights({})
         chance = sum((weights[event] / (1 + np.exp(-critic.log_odds(first))) for event, critic in self.critics.items()),
-                     np.zeros(len(items)))  # fmt: skip
+                     np.zeros(len(first.place)))  # fmt: skip
         examined = np.array(self.about["examined"])[np.minimum(np.arange(k), len(self.about["examined"]) - 1)]
         rng = rng or np.random.default_rng()
         earned = []
-        check_places(k, 0, len(items))
+        check_places(k, 0, len(first.place))
         for one, away in ((Rules(), ()), (rules, resting)):
             logits = self.logits(columns, context, one.weights)
-            opened = _opened(logits, columns, items, k, one, away)
+            opened = _opened(logits, columns, k, one, away)
             lists = (_drawn(logits, opened, k, rng).order for _ in range(draws))
             earned.append(np.mean([chance[order] @ examined for order in lists]))
         return float(1 - earned[1] / earned[0])
@@ -311,13 +308,14 @@ class Layer:
 
 
 def _opened(
-    logits: np.ndarray, columns: Mapping[str, Any], items: list[str], k: int, rules: Rules, resting: Sequence[Any]
+    logits: np.ndarray, columns: Mapping[str, Any], k: int, rules: Rules, resting: Sequence[Any]
 ) -> Openings | None:
     """Rules and resting items applied to the logits; None if they change nothing and every logit is finite."""
     if rules.model_copy(update={"weights": {}}) == Rules() and not resting:
         return None if np.isfinite(logits).all() else Openings(logits, {})
     if rules.group is not None:
         check_groups(rules.group, columns)
+    items = [str(item) for item in columns["item"]]
     return openings(logits, k, rules, items, columns, [str(item) for item in resting])
 
 

@@ -183,8 +183,8 @@ def _messages(errors: Sequence[Any]) -> dict[str, str]:
         path = error["loc"]
         inside = next((number for number, part in enumerate(path) if isinstance(part, int)), None)
         several = inside is not None and len(path) > inside + 1
-        of_cell = several and path[0] == "candidates" and len(path) > (inside or 0) + 2
-        named = path[: inside + 1 + of_cell] if several and inside is not None else path
+        of_cell = several and path[0] == "candidates" and len(path) > 3  # an object's, or a column's
+        named = path[:3] if of_cell else path[: inside + 1] if several and inside is not None else path
         field = ".".join(str(part)[:LONGEST_NAME] for part in named) or "body"
         expected = A_CELL if of_cell else EXPECTED.get(str(path[0]), "another value") if several else ""
         messages.setdefault(field, f"expected {expected}" if several else error["msg"])
