@@ -30,7 +30,7 @@ from localpolicy.serving.export import export
 from localpolicy.serving.recommender import Recommender
 from localpolicy.serving.records import now
 from localpolicy.serving.rotate import rotate
-from localpolicy.serving.service import NUMBERS, shared_numbers
+from localpolicy.serving.service import NUMBERS, PAUSES, Listening, shared_numbers
 
 KILLS, RECORDS = int(os.environ.get("LPI_KILLS", "2")), int(os.environ.get("LPI_KILLED_RECORDS", "300"))
 CLIENTS = 16  # whose records share one flush of the disk
@@ -116,6 +116,21 @@ def test_rotating_the_log_of_a_live_server_loses_and_doubles_nothing(exported, t
     doubled = [id for counts in found.values() for id, times in counts.items() if times > 1]
     print(f"{rotations} rotations, {len(acknowledged):,} acknowledged, {len(lost)} lost, {len(doubled)} twice")
     assert len(acknowledged) >= RECORDS and rotations > 0 and not lost and not doubled
+
+
+def test_a_worker_leaves_the_next_connection_to_the_others():
+    with Listening(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen(4)
+        clients = [socket.create_connection(bound.getsockname(), timeout=10) for _ in range(2)]
+        first, _ = bound.accept()
+        for _ in range(PAUSES):
+            with pytest.raises(BlockingIOError):
+                bound.accept()
+        second, _ = bound.accept()
+        assert {one.getpeername() for one in (first, second)} == {one.getsockname() for one in clients}
+        for one in (first, second, *clients):
+            one.close()
 
 
 def test_two_workers_share_one_log_and_slow_clients_are_sent_away(exported, tmp_path):

@@ -10,6 +10,7 @@ import socket
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from localpolicy.serving.log import Log
 
 LOG = logging.getLogger(__name__)
 BACKLOG = 1024  # connections that wait to be accepted
+PAUSES = 8  # turns of the event loop: about as long as it takes to wake an idle worker
 NUMBERS = "localpolicy-metrics-"  # begins the name of the folder where workers of one service put their metrics
 
 
@@ -126,11 +128,38 @@ def _check(config: ServeConfig) -> None:
     Log(config.log).close()
 
 
+class Listening(socket.socket):
+    """A listening socket that workers share: each takes one connection at a time, and leaves the next to the others.
+
+    asyncio accepts all that wait at once: the connections of a pool, opened together and kept, were one worker's.
+    """
+
+    _pauses = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; raise BlockingIOError for the next PAUSES calls."""
+        if self._pauses:
+            self._pauses -= 1
+            raise BlockingIOError
+        accepted = super().accept()
+        self._pauses = PAUSES
+        return accepted
+
+    def __reduce__(self) -> Any:
+        """What a worker makes it again from, while it is started."""
+        return type(self)._of, (self.family, self.type, self.proto, DupFd(self.fileno()))
+
+    @classmethod
+    def _of(cls, family: int, kind: int, protocol: int, copied: Any) -> Listening:
+        return cls(family, kind, protocol, fileno=copied.detach())
+
+
 def _bind(config: ServeConfig) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     # With its protocol named, asyncio switches Nagle's algorithm off. Else every answer waits 40 ms for the client's
     # delayed acknowledgement: headers and body leave in two segments.
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    kind = socket.socket if config.workers == 1 else Listening
+    bound = kind(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((config.host, config.port))
