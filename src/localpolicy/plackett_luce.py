@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from localpolicy.errors import ConfigError, DataError
+from localpolicy.errors import ConfigError, DataError, deprecated
 
 FARTHEST = 1e150  # of scores from each other: squares of more overflow
 _own: list[np.random.Generator] = []  # generator of this process: a forked one must not repeat its parent's draws
@@ -36,18 +36,25 @@ def rerank(
     *,
     temperature: float,
     pinned: int = 0,
-    floor: float = 0.0,
+    smoothing: float = 0.0,
     exclude: Any = None,
     standardise: bool = False,
     rng: np.random.Generator | None = None,
+    floor: float = 0.0,
 ) -> Ranked:
     """Draw k of the candidates by softmax(scores / temperature), without replacement; with their propensities.
 
     The best `pinned` keep their places. `exclude` holds positions that may not be shown (sold out, seen): leave them
     out here, never after the draw, and log the others as candidates. `standardise` divides scores by their standard
-    deviation within this request first; temperature 0.1 then costs about 1 % of the clicks. `floor` is a probability
-    that is shared out evenly before the draw.
+    deviation within this request first; temperature 0.1 then costs about 1 % of the clicks.
+
+    `smoothing` s draws by p = (1 - s) softmax + s / n instead, place by place without replacement; log p as the
+    candidates' `probabilities` then. Below the first places of a peaked ranker little is left of softmax, and s rules:
+    it is not the service's `floor`, a share of every place. `floor` is its old name here.
     """
+    if floor:
+        deprecated("rerank(floor=…)", instead="smoothing=…, the same under its own name", until="0.4")
+        smoothing = floor
     try:
         given = np.asarray(scores, np.float64)
     except (TypeError, ValueError):
@@ -58,7 +65,7 @@ def rerank(
     logits = law(given if open_ is None else given[open_], temperature=temperature, standardise=standardise)
     check_places(k, pinned, len(logits))
     pins = best(logits, pinned) if pinned else None
-    order, propensities = draw(logits, k, pins=pins, floor=floor, rng=rng)
+    order, propensities = draw(logits if not smoothing else _smoothed(logits, smoothing), k, pins=pins, rng=rng)
     return Ranked(order if open_ is None else open_[order], propensities)
 
 
@@ -92,12 +99,9 @@ def draw(
     k: int,
     *,
     pins: np.ndarray | None = None,
-    floor: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Ranked:
     """Draw k positions: `pins` first, in their order, then by exp(logits) among the others."""
-    if floor:
-        logits = _floored(logits, floor)
     if pins is None:
         return _drawn(logits, k, rng)
     rest = np.setdiff1d(np.arange(len(logits)), pins)
@@ -136,12 +140,12 @@ def chances(taken: np.ndarray, rest: np.ndarray) -> np.ndarray:
     return np.exp(taken - left)
 
 
-def _floored(logits: np.ndarray, floor: float) -> np.ndarray:
-    """log((1 - ε) softmax(l) + ε / n)."""
-    if not 0 <= floor <= 1:
-        raise ConfigError(f"floor must be a probability between 0 and 1, got {floor}.")
+def _smoothed(logits: np.ndarray, smoothing: float) -> np.ndarray:
+    """log((1 - s) softmax(l) + s / n)."""
+    if not 0 <= smoothing <= 1:
+        raise ConfigError(f"smoothing must be a share between 0 and 1, got {smoothing}.")
     weight = np.exp(logits - logits.max())
-    mixed: np.ndarray = np.log((1 - floor) * weight / weight.sum() + floor / len(weight))
+    mixed: np.ndarray = np.log((1 - smoothing) * weight / weight.sum() + smoothing / len(weight))
     return mixed
 
 

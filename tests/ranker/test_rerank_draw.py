@@ -12,6 +12,7 @@ import pytest
 import localpolicy as lp
 from localpolicy.errors import ConfigError, DataError
 from localpolicy.plackett_luce import law, rerank
+from localpolicy.ranker.exposure import place_chances
 
 SCORES = np.array([2.0, 0.5, -1.0, 1.0])
 
@@ -76,12 +77,51 @@ def test_excluded_are_never_shown_and_not_in_the_propensities():
     assert np.array_equal(one.order, two.order)
 
 
-def test_a_floor_is_shared_out_evenly():
-    _, logged = counted(2_000, 4, temperature=0.3, floor=0.2)
-    weights = np.exp((SCORES - 2) / 0.3)
-    weights = 0.8 * weights / weights.sum() + 0.2 / 4
+def smoothed(temperature, share):
+    weights = np.exp((SCORES - SCORES.max()) / temperature)
+    return (1 - share) * weights / weights.sum() + share / len(SCORES)
+
+
+def test_smoothed_probabilities_are_drawn_without_replacement():
+    seen, logged = counted(10_000, 4, temperature=0.3, smoothing=0.2)
+    weights = smoothed(0.3, 0.2)
+    agree(seen, {order: chance(weights, order) for order in itertools.permutations(range(4))}, 10_000)
     for order, propensities in logged.items():
         assert np.prod(propensities) == pytest.approx(chance(weights, order), rel=1e-12)
+    with pytest.warns(DeprecationWarning, match="smoothing"):
+        old = rerank(SCORES, 4, temperature=0.3, floor=0.2, rng=np.random.default_rng(0))
+    new = rerank(SCORES, 4, temperature=0.3, smoothing=0.2, rng=np.random.default_rng(0))
+    assert np.array_equal(old.order, new.order) and np.array_equal(old.propensities, new.propensities)
+
+
+def by_place(list_chance):
+    """Probability of each item at each place [item, place], enumerated."""
+    found = np.zeros((4, 3))
+    for order in itertools.permutations(range(4), 3):
+        found[list(order), range(3)] += list_chance(order)
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.3, 2.0])
+def test_smoothing_is_no_floor_of_every_place(temperature):
+    """Its places are exactly those of `place_chances`; a floor leaves every place 1 - ε of the ranker's own law."""
+    share, own = 0.2, smoothed(temperature, 0.0)
+
+    def floored(order):  # the law of the service's floor
+        places = [(1 - share) * own[item] / np.delete(own, order[:at]).sum() + share / (4 - at)
+                  for at, item in enumerate(order)]  # fmt: skip
+        return np.prod(places)
+
+    weights = smoothed(temperature, share)
+    enumerated, floor = by_place(lambda order: chance(weights, order)), by_place(floored)
+    assert place_chances(np.log(weights)[None], np.arange(4)[None], 3)[0] == pytest.approx(enumerated, abs=1e-6)
+    assert enumerated[:, 0] == pytest.approx(floor[:, 0])  # the first place is the same
+    second = np.argsort(-SCORES)[1]
+    if temperature == 0.05:  # where the ranker is sure, smoothing draws its lower places almost evenly
+        first = np.argmax(SCORES)
+        after = {order[1]: chance(weights, order) for order in itertools.permutations(range(4), 2) if order[0] == first}
+        assert after[second] / sum(after.values()) == pytest.approx(1 / 3, abs=0.02)
+        assert floor[second, 1] > 2 * enumerated[second, 1]
 
 
 def test_all_pinned_is_their_own_order():
@@ -133,7 +173,8 @@ def test_bad_input_is_refused(asked, says):
 
 
 @pytest.mark.parametrize(
-    "asked", [{"temperature": 0}, {"temperature": np.nan}, {"temperature": "0.1"}, {"temperature": 1.0, "floor": 1.5}]
+    "asked",
+    [{"temperature": 0}, {"temperature": np.nan}, {"temperature": "0.1"}, {"temperature": 1.0, "smoothing": 1.5}],
 )
 def test_bad_settings_are_refused(asked):
     with pytest.raises(ConfigError):
