@@ -55,7 +55,9 @@ def question(seed=0, **changes):
 
 
 def ask(client, *, expect=200, **changes):
-    answer = client.post("/v1/rerank", json=question(**changes))
+    answer = client.post(
+        "/v1/rerank", content=json.dumps(question(**changes)), headers={"content-type": "application/json"}
+    )
     assert answer.status_code == expect, answer.text
     return answer.json()
 
@@ -104,8 +106,16 @@ def test_page_two_continues_the_draw(serve, tmp_path):
     assert second["request"] != first["request"] and second["draw"] == first["draw"]
     assert "send the draw" in ask(client, page=2, expect=422)["error"]
     assert "no draw" in ask(client, page=2, draw="0" * 32, expect=404)["error"]
-    other = ask(client, page=2, draw=first["draw"], seed=5, expect=422)
-    assert "does not continue page 1" in other["error"]
+    asked = question()
+    low = {"item": asked["candidates"][-1]["item"], "score": -50.0}  # it is drawn nowhere: the pages look the same
+    for changes in ({"seed": 5}, {"candidates": asked["candidates"][:-1]}, {"candidates": asked["candidates"][::-1]},
+                    {"candidates": [*asked["candidates"][:-1], asked["candidates"][-1] | low]},
+                    {"context": {**asked["context"], "keen": 0.0}},
+                    {"rules": {"boost": [{"item": "x", "times": 2}]}}):  # fmt: skip
+        other = ask(client, page=2, draw=first["draw"], expect=422, **changes)
+        assert "does not continue page 1" in other["error"]
+    beyond = ask(client, page=900, draw=first["draw"], expect=422)
+    assert "take 2,700 candidates, and there are 15. The last whole page is 5." in beyond["error"]
 
 
 def test_rules_of_a_request_are_used_instead_of_those_of_the_service(serve, tmp_path):
@@ -274,6 +284,13 @@ def test_a_new_layer_is_swapped_in_and_a_damaged_one_refused(serve, layer, tmp_p
     ({"page": 0}, "page"),
     ({"rules": {"rest_hours": 1e300}}, "rules.rest_hours: expected a number less than"),
     ({"colour": "red"}, "colour"),
+    ({"person": None, "rules": {"rest_hours": 1}}, "rules.rest_hours: nobody is named"),
+    ({"rules": {"at_most": 2}}, "name its column as group"),
+    ({"rules": {"resthours": 2}}, "did you mean 'rest_hours'?"),
+    ({"rules": {"boost": [{"times": 2, "column": "colour", "value": "red"}]}}, "no column 'colour'"),
+    ({"rules": {"weights": {"reward": float("nan")}}}, "rules.weights.reward: expected a finite number"),
+    ({"rules": {"weights": {"reward": 1e308}}}, "weights: {'reward': 1e+308} are too large"),
+    ({"draw": "0" * 32}, "draw: page 1 begins a draw of its own"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(serve, changes, says):
     client = serve()

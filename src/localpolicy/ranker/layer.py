@@ -166,7 +166,7 @@ class Layer:
         person: str | None = None,
         context: Mapping[str, Any] | None = None,
         rules: Rules | None = None,
-        resting: Sequence[Any] = (),
+        resting: Sequence[Any] | None = None,
         page: int = 1,
         request: str | None = None,
         rng: np.random.Generator | None = None,
@@ -178,6 +178,9 @@ class Layer:
         """
         columns = as_columns(candidates)
         rules = self.rules if rules is None else rules
+        if rules.rest_hours and resting is None:
+            raise ConfigError("rest_hours: here nothing is known of earlier lists. Pass resting=, the items that this "
+                              "person saw in these hours, or [] if there were none.")  # fmt: skip
         if page > 1 and request is None:
             raise ConfigError("page 2 continues a draw: send the request that page 1 answered with.")
         # The request's id is the seed of its draw: so page 2 draws the same list again, and continues.
@@ -188,8 +191,11 @@ class Layer:
         logits = self.logits(columns, context or {}, rules.weights)
         if page < 1:
             raise ConfigError(f"page must be at least 1, got {page}.")
-        check_places(k * page, 0, len(logits))
-        opened = _opened(logits, columns, k * page, rules, resting)
+        check_places(k, 0, len(logits))
+        if k * page > len(logits):
+            raise DataError(f"page {page}: {page} pages of {k} take {k * page:,} candidates, and there are "
+                            f"{len(logits):,}. The last whole page is {len(logits) // k:,}.")  # fmt: skip
+        opened = _opened(logits, columns, k * page, rules, resting or ())
         ranked = _drawn(logits, opened, k * page, own_rng)
         here = slice(k * (page - 1), k * page)
         drawn = [columns["item"][position] for position in ranked.order[here]]
@@ -280,9 +286,13 @@ class Layer:
     ) -> np.ndarray:
         """Σ w Â: weighted log-odds at the first place, centred within the request."""
         first, event_weights = self._first(columns, context), self._event_weights(weights)
-        found = sum((event_weights[event] * critic.log_odds(first) for event, critic in self.critics.items()),
-                    np.zeros(len(first.place)))  # fmt: skip
-        return np.asarray(found - found.mean())
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = sum((event_weights[event] * critic.log_odds(first) for event, critic in self.critics.items()),
+                        np.zeros(len(first.place)))  # fmt: skip
+            centred = np.asarray(found - found.mean())
+            if not np.isfinite(centred / self.beta).all():
+                raise ConfigError(f"weights: {dict(weights)} are too large for numbers. Only their ratio and β count.")
+        return centred
 
     def _first(self, columns: Mapping[str, Any], context: Mapping[str, Any]) -> Seen:
         """Return the candidates' features at the first place."""

@@ -48,6 +48,12 @@ class Rules(Settings):
     rest_hours: float = Field(0, ge=0, le=LONGEST_REST, description="hours without an item that this person was shown")
     weights: dict[str, float] = Field({}, description="weight of each event, if there is a critic for each")
 
+    @model_validator(mode="after")
+    def _limits_a_group(self) -> Rules:
+        if self.group is None and self.at_most != 1:
+            raise ValueError("at_most limits the items of a group: name its column as group")
+        return self
+
 
 class Openings(NamedTuple):
     """Rules applied to n candidates: logits, pins and groups by their positions."""

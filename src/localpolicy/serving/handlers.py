@@ -62,6 +62,7 @@ class Service:
         self.batcher = Batcher(batch=config.batch, seed=config.seed)
         self.metrics = Metrics()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._warned = False  # that a request named no person whose items could rest
 
     def deployed(self, config: ServeConfig) -> Any:
         """The policies to serve, opened from the export and the rollout's file."""
@@ -178,6 +179,9 @@ class Service:
 
         Raise DataError if the lists are more than are read for one request.
         """
+        if person is None and hours and not self._warned:
+            LOG.warning("rest_hours: a request names no person, so no item rests for it (reported once)")
+            self._warned = True
         if person is None or not hours:
             return []
         found: list[Any] | None = await self.written(self.log.shown_to(person, until - round(hours * HOUR), until))

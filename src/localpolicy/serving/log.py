@@ -59,6 +59,7 @@ DELETE_WITHDRAWN = "DELETE FROM requests WHERE id = ? AND rotation IS NULL"
 SEEN = "CASE WHEN r.deferred = 0 THEN r.time ELSE COALESCE(s.arrived, s.time) END"
 FIND = f"""SELECT r.items, r.time, COALESCE({SEEN}, r.time) FROM requests r LEFT JOIN shown s ON s.request = r.id
 WHERE r.id = ? AND r.rotation IS NULL"""
+FILTER_OF = "SELECT content FROM requests JOIN filters ON digest = filter WHERE id = ?"
 MOST_SHOWN = 1000  # lists of one person that are read for a request: all others wait meanwhile
 SHOWN_TO = f"SELECT items FROM requests WHERE person = ? AND time >= ? AND time < ? LIMIT {MOST_SHOWN + 1}"
 INSERT_SHADOW = "INSERT INTO shadow (request, policy, failed, rollout) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING"
@@ -172,6 +173,10 @@ class Log:
             return StoredList(json.loads(rows[0][0]), *rows[0][1:]) if rows else None
 
         return self._ask(look)
+
+    def filter_of(self, request: str) -> Any:
+        """Return a future: the content, as JSON, of the filter that a list was made with."""
+        return self._ask(lambda database: database.rows(FILTER_OF, (request,))[0][0])
 
     def shown_to(self, person: str, since: int, until: int) -> Any:
         """Return a future: items of this person's lists between two times, in ms; None if the lists are too many."""

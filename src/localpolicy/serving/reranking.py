@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 MOST_COLUMNS = 40  # columns of a candidate, and of a context
 MOST_CANDIDATES = 2000  # of one request
 MOST_VALUES = 30_000  # values of all candidates of a request: with their names, about as many as the largest body holds
+OF_A_DRAW = ("items", "scores", "columns", "context", "rules")  # what all pages of a draw share
 MOST_RULES = 1000  # values of one request's rules
 Value = Annotated[StrictBool | Real | Text | None, Field()]
 # One union, tried from the left: a union within a union takes four times as long. Whole numbers stay whole, for ids.
@@ -211,15 +212,17 @@ class LayerService(Service):
         """Draw a list, log it, then return it."""
         began, moment = time.perf_counter(), now()
         request = new_id(moment, self.log.key)
-        draw = request if asked.page == 1 else self._draw(asked)
+        draw = self._draw(asked, request)
         route = self.deployment.route(asked.person or draw)
         layer: Any = route.recommender
         rules = layer.rules if asked.rules is None else Rules.parse(asked.rules, prefix="rules.")
+        if asked.rules is not None and rules.rest_hours and asked.person is None:
+            raise DataError("rules.rest_hours: nobody is named whose items could rest. Send a person, or leave it out.")
         resting = await self.shown_lately(asked.person, rules.rest_hours, time_of(draw) or moment)
         with span("policy", version=layer.version, arm=route.arm, places=asked.k):
             made, content = await asyncio.to_thread(_made, layer, asked, rules, resting, draw)
         if asked.page > 1:
-            await self._check_first_page(draw, made)
+            await self._check_first_page(draw, made, content)
         logged = self._is_logged(request)
         if logged:
             record = Request(
@@ -244,17 +247,26 @@ class LayerService(Service):
                         policy=made.policy, page=asked.page, beta=None if math.isinf(layer.beta) else layer.beta,
                         logged=logged)  # fmt: skip
 
-    def _draw(self, asked: Rerank) -> str:
+    def _draw(self, asked: Rerank, request: str) -> str:
+        """Return the id of the request's draw: its own on page 1, later that of page 1."""
+        if asked.page == 1:
+            if asked.draw is not None:
+                raise DataError("draw: page 1 begins a draw of its own. Leave it out, or ask for page 2 of that draw.")
+            return request
         if asked.draw is None:
             raise DataError(f"page {asked.page} continues a draw: send the draw that page 1 was answered with.")
         if not is_made_with(self.log.key, asked.draw):
             raise UnknownRequest(f"no draw {asked.draw!r} was made here.")
         return asked.draw
 
-    async def _check_first_page(self, draw: str, made: Made) -> None:
+    async def _check_first_page(self, draw: str, made: Made, content: OfRequest) -> None:
         """Raise DataError if page 1 was drawn with other candidates, rules or policy."""
         first = await self.written(self.log.find(draw))
-        if first is not None and first.items != made.above[: len(first.items)]:
+        if first is None:
+            return
+        logged = await self.written(self.log.filter_of(draw))
+        before, mine = (json.loads(text)[RERANK] for text in (logged, content.text))
+        if first.items != made.above[: len(first.items)] or any(before[name] != mine[name] for name in OF_A_DRAW):
             raise DataError(f"page {made.page} does not continue page 1 of {draw!r}: candidates, scores, context, "
                             "rules or the policy are others now. Ask for page 1 again.")  # fmt: skip
 
