@@ -7,7 +7,7 @@ import pytest
 
 import localpolicy as lp
 from localpolicy.errors import ConfigError, DataError
-from localpolicy.ranker.explore import CUT, Rate, _costs, _fitted, _spread
+from localpolicy.ranker.explore import CUT, SIZES, Rate, _costs, _exchanged, _fitted, _size, _spread
 from localpolicy.ranker.law import Law
 from localpolicy.ranker.log import Answers
 from localpolicy.ranker.reading import read_requests
@@ -117,6 +117,33 @@ def test_the_variance_is_that_of_the_verdicts_own_estimate():
     assert planned == pytest.approx(found.se**2 * count, rel=0.15)
 
 
+def test_the_size_of_noise_is_found_by_what_it_exchanges():
+    """Against lists drawn by hand: with the noise, and without."""
+    log, tau, count = small(1500, candidates=8, places=3), 0.3, 1500
+    exchanged = _exchanged(log, tau, 0, np.random.default_rng(7))
+    assert (np.diff(exchanged) > 0).all()
+    z = log.score.reshape(count, 8)
+    z = (z - z.mean(1, keepdims=True)) / z.std(1, keepdims=True)
+    weight = np.exp(z / tau) / np.exp(z / tau).sum(1, keepdims=True)
+    own, rng = np.argsort(-z, axis=1)[:, :3], np.random.default_rng(1)
+
+    def outside(kappa):
+        noise = rng.normal(size=z.shape)
+        squares = (weight * noise**2).sum(1) - (weight * noise).sum(1) ** 2
+        logits = z / tau + kappa * noise / np.sqrt(squares.mean())
+        order = np.argsort(-rng.gumbel(size=z.shape) - logits, axis=1)[:, :3]
+        return 1 - (order[:, :, None] == own[:, None]).any(2).mean()
+
+    for kappa, share in zip(SIZES, exchanged, strict=True):
+        by_hand = np.mean([outside(kappa) - outside(0.0) for _ in range(8)])
+        assert share == pytest.approx(by_hand, abs=0.015)
+        assert _size(exchanged, share) == pytest.approx(kappa)
+    assert _size(exchanged, exchanged[0] / 4) == pytest.approx(SIZES[0] / 2)
+    assert _size(exchanged, 2.0) == SIZES[-1]
+    pinned = _exchanged(log, tau, 2, np.random.default_rng(7))
+    assert pinned[-1] > exchanged[-1]  # of the drawn places, not of all
+
+
 def test_lists_cost_and_days_scale_as_they_must(shop):
     _, tables = shop
     some = {"temperatures": (0.1, 0.3), "pins": (0, 2), "shares": (1.0, 0.25), "per_day": 1000.0}
@@ -135,6 +162,8 @@ def test_lists_cost_and_days_scale_as_they_must(shop):
     assert by[0.3, 0, 1.0].cost > 3 * by[0.1, 0, 1.0].cost
     assert by[0.3, 2, 1.0].cost < by[0.3, 0, 1.0].cost
     assert found.interleaving < found.ab_test / 3
+    assert found.paid_back == pytest.approx(found.best.cost * found.best.lists / found.best.share / 0.05)
+    assert found.to_dict()["paid_back"] > 2 * larger.to_dict()["paid_back"]
     assert found.best.cost * found.best.lists == min(one.cost * one.lists / one.share for one in found.draws) * \
         found.best.share  # fmt: skip
 

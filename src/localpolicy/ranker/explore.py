@@ -1,7 +1,8 @@
 """Plan of a draw of a ranker's lists: its cost, and the number of drawn lists that the verdict on a layer then needs.
 
-For some requests of a log, lists are drawn at every setting, and noise of a size κ stands in for a layer. Rewards
-follow E r = exp(e(place) + b · standardised score), fitted to the log's answers; without any, b lies between 0.5 and 1.
+For some requests of a log, lists are drawn at every setting, and noise of a size κ stands in for a layer: so large that
+it exchanges as many items of a list as a layer with this gain, about the gain's share of them. Rewards follow
+E r = exp(e(place) + b · standardised score), fitted to the log's answers; without any, b lies between 0.5 and 1.
 A list's part in the verdict is D = Σ_j (min(W_j, 10) - U_j) r_j, W of the layer and U of the list
 that is never drawn. A gain of x is detected with 80 % power at a one-sided level of 5 % once
 
@@ -31,12 +32,13 @@ from localpolicy.ranker.improve import FEWEST, SHARES
 from localpolicy.ranker.law import Law, standard_scores
 from localpolicy.ranker.log import Answers, Padded, RequestLog
 from localpolicy.ranker.reading import read_requests
-from localpolicy.ranker.values import CAP, ListValues
+from localpolicy.ranker.values import CAP, ListValues, spread_of
 from localpolicy.results import Result
 from localpolicy.settings import Settings
 
 LEVEL, POWER = 0.05, 0.8
-SIZE, GROWTH = 3.5, 0.4  # κ = SIZE · gain^GROWTH of the noise that stands in for a layer: large gains need large tilts
+EXCHANGED = 1.2  # items that a layer exchanges, as a share of the drawn places, over its gain (docs/results/ranker.md)
+SIZES = np.array([0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])  # κ of noise that is tried; below, what it exchanges is as κ²
 CUT = 1.3  # correction of b fitted to shown items, whose scores are truncated from below
 STEEP = (0.5, 1.0)  # range of b for a log without answers
 OFF = 2.0  # estimates lie within this factor of what is needed (docs/results/ranker.md)
@@ -98,6 +100,11 @@ class Draw:
     lists: int  # drawn lists until the verdict detects the gain
     days: float | None
 
+    @property
+    def price(self) -> float:
+        """What the draw costs until the gain is detected, as a number of lists that earn as much."""
+        return self.cost * self.lists / self.share
+
 
 @dataclass(frozen=True, repr=False)
 class ExplorePlan(Result):
@@ -115,7 +122,12 @@ class ExplorePlan(Result):
     @property
     def best(self) -> Draw:
         """The draw that costs least until the gain is detected, by cost × days with equal requests per day."""
-        return min(self.draws, key=lambda one: one.cost * one.lists / one.share)
+        return min(self.draws, key=lambda one: one.price)
+
+    @property
+    def paid_back(self) -> float:
+        """Number of lists in which a layer with this gain earns what the cheapest draw costs until it is detected."""
+        return self.best.price / self.gain
 
     def summary(self) -> str:
         """Return a sentence on the cheapest draw."""
@@ -128,6 +140,7 @@ class ExplorePlan(Result):
         return {
             "gain": self.gain, "reward": self.reward, "steepness": list(self.steepness), "fitted": self.fitted,
             "per_day": self.per_day, "ab_test": self.ab_test, "interleaving": self.interleaving, "factor": OFF,
+            "price": self.best.price, "paid_back": self.paid_back,
             "draws": [vars(one) for one in self.draws],
         }  # fmt: skip
 
@@ -181,7 +194,8 @@ def plan(
     draws = []
     for pinned, temperature in product(config.pins, config.temperatures):
         costs, overlap = zip(*(_costs(sample, rate, temperature, pinned, rng) for rate in rates), strict=True)
-        kappa = SIZE * config.gain**GROWTH / _drawn_reward(sample, rates[0], pinned)
+        exchanged = EXCHANGED * config.gain / _drawn_reward(sample, rates[0], pinned)
+        kappa = _size(_exchanged(sample, temperature, pinned, rng), exchanged)
         spreads = [_spread(sample, rate, temperature, pinned, kappa, rewards.square, rng) for rate in rates]
         cost, spread = _between(costs), _between(spreads)
         lists = max(math.ceil(lists_per_variance * spread / SHARES[-1]), FEWEST)
@@ -299,6 +313,36 @@ def _drawn_reward(log: RequestLog, rate: Rate, pinned: int) -> float:
     place = log.place[rows] - 1
     expected = rate.of(_scores(log)[rows], place)
     return float(expected[place >= pinned].sum() / expected.sum())
+
+
+def _exchanged(log: RequestLog, temperature: float, pinned: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the share of the drawn places whose items noise of each of SIZES exchanges, beyond what the draw does."""
+    outside, places = np.zeros(1 + len(SIZES)), 0.0
+    law = Law("scores", temperature, standardise=True)
+    for block in log.padded():
+        scores, length = standard_scores(log, block), log.length[block.requests, None]
+        own = np.argsort(-scores, axis=1, kind="stable")
+        rank = np.argsort(own, axis=1)
+        at = np.arange(int(length.max()))
+        drawn = (at >= np.minimum(pinned, length - 1)) & (at < length)
+        for _ in range(DRAWS // 4):
+            noise = rng.normal(size=scores.shape)
+            noise /= math.sqrt(spread_of(law.logits(log, block), np.where(block.real, noise, 0.0)) / len(scores))
+            keys = clocks(scores.size, rng).reshape(scores.shape) - scores / temperature
+            np.put_along_axis(keys, own[:, :pinned], np.arange(-pinned, 0) * 1e200, 1)
+            for number, kappa in enumerate((0.0, *SIZES)):
+                order = np.argsort(keys - kappa * noise, axis=1)[:, : len(at)]
+                outside[number] += float((drawn & (np.take_along_axis(rank, order, 1) >= length)).sum())
+            places += float(drawn.sum())
+    return np.asarray((outside[1:] - outside[0]) / places)
+
+
+def _size(exchanged: np.ndarray, aim: float) -> float:
+    """Return κ of the noise that exchanges a share `aim`, between those of SIZES."""
+    known = np.maximum.accumulate(np.maximum(exchanged, 1e-9))
+    if aim < known[0]:
+        return float(SIZES[0] * math.sqrt(aim / known[0]))
+    return float(np.exp(np.interp(math.log(aim), np.log(known), np.log(SIZES))))
 
 
 def _spread(

@@ -55,6 +55,14 @@ class Shown(NamedTuple):
     place: np.ndarray  # drawn places above it
 
 
+def spread_of(logits: np.ndarray, value: np.ndarray) -> float:
+    """Sum over requests of the variance of values [B, C] under the law with logits [B, C]."""
+    weight = np.exp(logits - logits.max(1, keepdims=True))
+    weight /= weight.sum(1, keepdims=True)
+    mean = (weight * value).sum(1, keepdims=True)
+    return float((weight * (value - mean) ** 2).sum())
+
+
 class ListValues:
     """Estimator of gains on some requests of a log, for any tilt of its law."""
 
@@ -127,14 +135,10 @@ class ListValues:
 
     def spread(self, advantage: np.ndarray) -> float:
         """sd(Â): root mean square of its deviation within requests, under the law of the first drawn place."""
-        squares = 0.0
-        for block, logits in zip(self.blocks, self.logits, strict=True):
-            weight = np.exp(logits - logits.max(1, keepdims=True))
-            weight /= weight.sum(1, keepdims=True)
-            value = block.of(advantage, 0.0)
-            mean = (weight * value).sum(1, keepdims=True)
-            squares += float((weight * (value - mean) ** 2).sum())
-        return math.sqrt(squares / len(self.requests))
+        parts = zip(self.blocks, self.logits, strict=True)
+        return math.sqrt(
+            sum(spread_of(logits, block.of(advantage, 0.0)) for block, logits in parts) / len(self.requests)
+        )
 
     def decisions(self, tilt: Tilt) -> Decisions:
         """Drawn places with the ratios of the tilted law, for tests of what the estimates assume."""

@@ -29,6 +29,8 @@ def improvement_tables(result: Improvement) -> list[Table]:
     rows.append(("β", "∞: the ranker as it is" if math.isinf(result.beta) else f"{result.beta:.4g}"))
     if result.gain is not None and result.earned is not None:
         rows.append(("the layer, over the list without a draw", _gain(result.gain, result.earned)))
+    if result.over_drawn is not None and result.earned is not None:
+        rows.append(("the layer, over the drawn lists", _gain(result.over_drawn, result.earned)))
     found = [Table(f"{result.folder}: {result.verdict}", ("what", "found"), rows, f"{result.why}.")]
     if result.tried:
         earned = result.earned or 1.0
@@ -81,7 +83,8 @@ def explore_tables(plan: ExplorePlan) -> list[Table]:
         f"Ranges are a factor {OFF:g} either way. A list earns {plan.reward:.4g}, and an item with the standardised "
         f"score z in proportion to {how}. Lists: drawn ones until 'lpi improve' tells a gain of {plan.gain:.0%} over "
         f"the undrawn list in 4 of 5 logs. A plain A/B test of a finished candidate needs {plan.ab_test:,} lists, "
-        f"interleaving {plan.interleaving:,} (which is better, not by how much)."
+        f"interleaving {plan.interleaving:,} (which is better, not by how much). Until then the cheapest draw costs "
+        f"what {plan.best.price:,.0f} lists earn; a layer with this gain earns it back in {plan.paid_back:,.0f}."
     )
     if plan.per_day is not None:
         note += f" A cost of 1% is {0.01 * plan.per_day * plan.reward:.3g} of reward a day."
