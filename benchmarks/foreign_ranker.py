@@ -2,6 +2,7 @@
 
     python benchmarks/foreign_ranker.py gain --seeds 101 102 103 104 105   # what the layer earns, and its rivals
     python benchmarks/foreign_ranker.py null --worlds 200                  # false deploys where nothing can be gained
+    python benchmarks/foreign_ranker.py again --worlds 200                 # the same of second layers
     python benchmarks/foreign_ranker.py noise --worlds 200                 # finite β of a critic that is noise
     python benchmarks/foreign_ranker.py plan --worlds 40                   # planned costs and lists against the needed
     python benchmarks/foreign_ranker.py speed                              # of a draw, and of a layer
@@ -21,6 +22,7 @@ import math
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +97,16 @@ def without_score(log: RequestLog, requests: np.ndarray) -> np.ndarray:
     return critic.log_odds(seen(every, np.zeros(len(every), np.int64)))
 
 
-def learnt(world: ForeignRanker, requests: Requests, logits: np.ndarray | None, out: Path, rng: Any) -> Improvement:
-    """A layer from lists of the ranker, or of a law with logits, which is logged."""
+def learnt(
+    world: ForeignRanker, requests: Requests, logits: np.ndarray | None, out: Path, rng: Any, *, alone: bool = True
+) -> Improvement:
+    """A layer from lists of the ranker, or of a law with logits, whose probabilities are logged, perhaps `alone`."""
     lists = world.lists(requests, rng) if logits is None else drawn(logits, world.config.places, rng)
-    tables = world.tables(requests, lists, world.clicks(requests, lists, rng), logits=logits)
-    return improve(*tables, items=world.items(), out=out, critics=("logistic",))
+    log, outcomes = world.tables(requests, lists, world.clicks(requests, lists, rng), logits=logits)
+    if not alone:  # as a layer logs them: with what the ranker's own scores are divided by
+        log = log.append_column("temperature", [np.full(len(log), world.config.temperature)])
+        log = log.append_column("standardise", [np.full(len(log), True)])
+    return improve(log, outcomes, items=world.items(), out=out, critics=("logistic",))
 
 
 def gain(seed: int, count: int, **settings: Any) -> Iterator[dict[str, Any]]:
@@ -174,6 +181,35 @@ def null(seed: int, count: int) -> dict[str, Any]:
             "why": result.why, "beta": result.to_dict()["beta"], "truth": float(layer / own - 1)}  # fmt: skip
 
 
+def again(seed: int, count: int) -> dict[str, Any]:
+    """A second layer that can gain nothing: half over a flawless ranker, whose first layer is a tilt of no use; half
+    over a first layer that is the best there is, drawn by the true log-odds. In half people stop after a click; half of
+    the logs are as a layer writes them, with the ranker's own temperature, and half have probabilities alone.
+    """
+    stops, flawless, alone = (0.6 if seed % 2 else 0.0), seed // 2 % 2 == 1, seed // 4 % 2 == 1
+    config = RankerConfig(flawless=flawless, stops=stops, **SMALL)
+    world, rng = ForeignRanker(config, seed=seed), np.random.default_rng(seed)
+    requests, fresh = world.requests(count, rng), world.requests(FRESH // 4, rng)
+    with tempfile.TemporaryDirectory() as folder:
+        if flawless:
+            first = learnt(world, world.requests(count, rng), None, Path(folder) / "first", rng)
+            useless = tilt(first.layer(beta=1.0), world, requests), tilt(first.layer(beta=1.0), world, fresh)
+            sizes = [1 / one.std(1, keepdims=True).mean() for one in useless]  # κ = 1
+            served, serves = (world.law(at) + size * one
+                              for at, size, one in zip((requests, fresh), sizes, useless, strict=True))  # fmt: skip
+        else:
+            served, serves = (world.law(at._replace(score=at.log_odds)) for at in (requests, fresh))
+        result = learnt(world, requests, served, Path(folder) / "second", rng, alone=alone)
+        law = (serves if alone else world.law(fresh)) + tilt(result.layer(), world, fresh)
+    own = np.argsort(-fresh.score, axis=1)[:, : config.places]
+    rival = world.value(fresh, own if flawless else drawn(serves, config.places, rng)).mean()
+    layer = world.value(fresh, drawn(law, config.places, rng)).mean()
+    return {"kind": "again", "seed": seed, "stops": stops, "flawless": flawless, "alone": alone,
+            "verdict": result.verdict, "why": result.why, "beta": result.to_dict()["beta"],
+            "over own": None if result.gain is None else result.gain.low > 0,
+            "truth": float(layer / rival - 1)}  # fmt: skip
+
+
 def noise(seed: int, count: int) -> dict[str, Any]:
     """A shop whose critic is noise: of each item, or in every other shop of each candidate. β should be ∞."""
     world, rng = ForeignRanker(RankerConfig(**SMALL), seed=seed), np.random.default_rng(seed)
@@ -188,12 +224,12 @@ def noise(seed: int, count: int) -> dict[str, Any]:
             "beta": None if math.isinf(found["beta"]) else found["beta"]}  # fmt: skip
 
 
-def plan(seed: int, count: int) -> dict[str, Any]:
+def plan(seed: int, count: int, candidates: list[int], places: list[int]) -> dict[str, Any]:
     """What `explore plan` says from an undrawn log, and the result of the draw."""
     rng = np.random.default_rng([seed, 99])
     tau = float(rng.choice([0.1, 0.2]))
     config = RankerConfig(
-        items=400, people=1000, candidates=int(rng.choice([20, 40, 80])), places=int(rng.choice([5, 10])),
+        items=400, people=1000, candidates=int(rng.choice(candidates)), places=int(rng.choice(places)),
         temperature=tau, miss=float(rng.choice([0.5, 1.0, 1.5])), trust=float(rng.choice([0.6, 1.0, 1.6])),
         base=float(rng.choice([-2.2, -3.0])),
     )  # fmt: skip
@@ -255,11 +291,13 @@ def timed(run: Any) -> dict[str, float]:
 def main() -> None:
     """Print one row per measurement."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("gain", "null", "noise", "plan", "speed"))
+    parser.add_argument("what", choices=("gain", "null", "again", "noise", "plan", "speed"))
     parser.add_argument("--seeds", type=int, nargs="*", default=[101, 102, 103, 104, 105])
     parser.add_argument("--worlds", type=int, default=200)
     parser.add_argument("--first", type=int, default=1000, help="seed of the first world")
     parser.add_argument("--requests", type=int, default=None)
+    parser.add_argument("--candidates", type=int, nargs="*", default=[20, 40, 80], help="of `plan`, to choose from")
+    parser.add_argument("--places", type=int, nargs="*", default=[5, 10], help="of `plan`, to choose from")
     asked = parser.parse_args()
     rows: Iterator[dict[str, Any]]
     if asked.what == "gain":
@@ -267,8 +305,10 @@ def main() -> None:
     elif asked.what == "speed":
         rows = speed()
     else:
-        one, count = {"null": (null, 2000), "noise": (noise, 2000), "plan": (plan, 6000)}[asked.what]
-        rows = (one(asked.first + number, asked.requests or count) for number in range(asked.worlds))
+        shops = {"candidates": asked.candidates, "places": asked.places}
+        kinds: dict[str, Any] = {"null": null, "again": again, "noise": noise, "plan": partial(plan, **shops)}
+        count = asked.requests or (6000 if asked.what == "plan" else 2000)
+        rows = (kinds[asked.what](asked.first + number, count) for number in range(asked.worlds))
     for row in rows:
         print(json.dumps(row), flush=True)
 

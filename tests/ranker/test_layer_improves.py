@@ -16,8 +16,8 @@ import localpolicy as lp
 from localpolicy.errors import ConfigError, DataError, RunError
 from localpolicy.plackett_luce import law
 from localpolicy.ranker.features import as_columns
-from localpolicy.ranker.improve import improve
-from localpolicy.ranker.law import own_law
+from localpolicy.ranker.improve import improve, judged, persons_apart
+from localpolicy.ranker.law import law_of, own_law
 from localpolicy.ranker.reading import read_requests
 from localpolicy.ranker.values import ListValues
 from localpolicy.simulation.foreign_ranker import ForeignRanker, RankerConfig, Requests, drawn
@@ -152,6 +152,30 @@ def test_a_layers_own_log_improves_the_rankers_law_again(made, tmp_path):
     assert law_alone.mean < 0 < again.tried[0].gain.mean  # tilts are tried against the ranker's law, not the layer's
 
 
+def test_what_gains_nothing_over_the_layer_in_service_is_not_deployed():
+    """The log is drawn by the best tilt there is; a new one of the same kind beats the ranker's own list alone."""
+    world, rng = ForeignRanker(SMALL, seed=5), np.random.default_rng(5)
+    requests = world.requests(6000, rng)
+    best = world.law(requests._replace(score=requests.log_odds))
+    lists = drawn(best, 5, rng)
+    tables = world.tables(requests, lists, world.clicks(requests, lists, rng), logits=best)
+    of_layer = tables[0].append_column("temperature", [np.full(6000, 0.1)]).append_column(
+        "standardise", [np.full(6000, True)])  # fmt: skip
+    log = read_requests(of_layer, tables[1], items=world.items())
+    law, (_, _, choice, verdict) = law_of(log), persons_apart(log, 0)
+    added = (best - world.law(requests)).ravel()
+    found = judged(log, law, added, log.reward(), world.examined, choice, verdict, own_law(log, law))
+    assert found["beta"] < math.inf and found["gain"].low > 0 > found["over_drawn"].low
+    assert found["verdict"] != "deploy" and "the drawn lists" in found["why"]
+
+
+def test_resting_items_are_asked_for(made):
+    candidates, context = asked(made[0], made[0].requests(1, np.random.default_rng(1)), 0)
+    with pytest.raises(ConfigError, match="Pass resting="):
+        made[1].layer(rules=lp.Rules(rest_hours=2)).rerank(candidates, 3, context=context)
+    assert len(made[1].layer(rules=lp.Rules(rest_hours=2)).rerank(candidates, 3, resting=[]).items) == 3
+
+
 def test_records_of_pages_are_one_list_and_rules_are_in_their_law(made, tmp_path):
     world, result = made
     requests = world.requests(3, np.random.default_rng(5))
@@ -237,7 +261,7 @@ def test_pages_continue_one_draw(made):
     assert second.record["page"] == 2
     with pytest.raises(ConfigError, match="page 2 continues a draw"):
         layer.rerank(candidates, 5, context=context, page=2)
-    with pytest.raises(DataError, match="k must be between 1 and 20"):
+    with pytest.raises(DataError, match="page 3: 3 pages of 8 take 24 candidates"):
         layer.rerank(candidates, 8, context=context, page=3, request=first.request)
 
 

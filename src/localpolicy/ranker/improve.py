@@ -4,7 +4,8 @@ Persons are shared out once: critics are trained on some, chosen on others, β i
 given on the rest. β is the one with the largest lower bound of the capped gain over the drawn law, among tilts that
 leave a tenth of the sample; where none is above 0 it is ∞, and the layer is the ranker as it was. Gains are by places;
 where the log shows that people stop, by a cascade; where items below matter, no gain is estimated. The verdict compares
-with the list that the ranker would show without any draw.
+with the list that the ranker would show without any draw, and with the drawn lists, which may be an earlier layer's:
+*deploy* takes a significant gain over each.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ MOST_JUDGED = 20_000  # requests, of each part that estimates
 LARGEST_QUANTILE = 0.999  # rewards above this quantile are cut to it in training
 Verdict = Literal["deploy", "do not deploy", "cannot tell", "nothing to decide"]
 PLAN = "'lpi explore plan' estimates what a draw costs and when it detects a gain"
+OWN = "the ranker's own list without a draw"
 CODES = {"deploy": 0, "do not deploy": 3, "cannot tell": 4, "nothing to decide": 6}
 
 
@@ -98,6 +100,7 @@ class Improvement(Result):
     earned: float | None  # reward of a drawn list, per request
     price: Gain | None  # price of the draw: gain of the undrawn list over the drawn one
     gain: Gain | None  # gain of the layer over the undrawn list, on requests used for no choice
+    over_drawn: Gain | None  # gain of the layer over the drawn lists, on the same requests
     form: Form  # form of the layer's value
     stopping: Checked | None  # whether people stop after a reward
     below: Checked | None  # whether rewards depend on the items below
@@ -124,7 +127,8 @@ class Improvement(Result):
             "requests": self.requests, "law": self.law.json(), "losses": {k: dict(v) for k, v in self.losses.items()},
             "chosen": dict(self.chosen), "beta": None if math.isinf(self.beta) else self.beta,
             "tried": [{"kappa": one.kappa, "beta": one.beta, **(gain(one.gain) or {})} for one in self.tried],
-            "earned": self.earned, "price": gain(self.price), "gain": gain(self.gain), "form": self.form,
+            "earned": self.earned, "price": gain(self.price), "gain": gain(self.gain),
+            "over_drawn": gain(self.over_drawn), "form": self.form,
             **{name: one and one._asdict() for name, one in (("stopping", self.stopping), ("below", self.below))},
         }  # fmt: skip
 
@@ -307,7 +311,7 @@ def judged(
     own = law if own is None else own
     other = own != law
     nothing: dict[str, Any] = {"tried": (), "beta": math.inf, "earned": None, "price": None, "gain": None,
-                               "form": "by places", "stopping": None, "below": None}  # fmt: skip
+                               "over_drawn": None, "form": "by places", "stopping": None, "below": None}  # fmt: skip
     drawn = law.drawn(log) if law.known else np.empty(0, np.int64)
     choice, verdict = (np.intersect1d(part, drawn)[:MOST_JUDGED] for part in (choice, verdict))
     if not law.known:
@@ -348,14 +352,15 @@ def judged(
     if best is None:
         return {**found, "verdict": "nothing to decide",
                 "why": "no tilt earns significantly more than the ranker as it is: β = ∞"}  # fmt: skip
-    gain = judge.gain(judge.weights(tilt(best.beta), form), over=undrawn)
+    weight = judge.weights(tilt(best.beta), form)
+    rivals = {OWN: judge.gain(weight, over=undrawn), "the drawn lists": judge.gain(weight)}
+    rival, gain = min(rivals.items(), key=lambda one: one[1].low)
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
-    texts = {"deploy": "the layer earns significantly more than",
-            "do not deploy": "the layer earns significantly less than",
-            "cannot tell": "within noise, the layer earns as much as"}  # fmt: skip
-    more = f". {PLAN}" if answer == "cannot tell" else ""
-    return {**found, "beta": best.beta, "gain": gain, "verdict": answer,
-            "why": f"{texts[answer]} the ranker's own list without a draw{more}"}  # fmt: skip
+    texts = {"deploy": f"the layer earns significantly more than {' and '.join(rivals)}",
+            "do not deploy": f"the layer earns significantly less than {rival}",
+            "cannot tell": f"within noise, the layer earns as much as {rival}. {PLAN}"}  # fmt: skip
+    return {**found, "beta": best.beta, "gain": rivals[OWN], "over_drawn": rivals["the drawn lists"],
+            "verdict": answer, "why": texts[answer]}  # fmt: skip
 
 
 def _difference(log: RequestLog, own: Law, law: Law, block: Padded) -> np.ndarray:
