@@ -21,7 +21,6 @@ import torch
 from promises import World, tilted
 
 from localpolicy.data.first_meetings import earned_by_meeting, met_before
-from localpolicy.measure.decisions import decisions
 from localpolicy.measure.estimators import contributions, logged
 from localpolicy.measure.intervals import Contributions, skewed
 from localpolicy.measure.returns import ReturnModel, Visits, return_gain
@@ -43,15 +42,15 @@ def relative(gain: Contributions, old: float, true: float) -> RelativeGain:
 
 
 def of_lists(k: int, *, rate: float, count: int, noise: float) -> Callable[[np.random.Generator], RelativeGain]:
-    """Lists of k places under a cascade; k = 1: single decisions."""
+    """Lists of k places, as the gate values them; k = 1: single decisions."""
 
     def draw(rng: np.random.Generator) -> RelativeGain:
         world = World.drawn(rng, k=k, rate=rate)
         toward = rng.uniform(-0.3, 0.9) * world.reward / world.reward.std()
         policy = tilted(world.mu, noise * (rng.standard_normal(world.mu.shape) + toward))
         judged = world.log(count, rng).judged("new", policy)
-        log = decisions(judged.scores)
-        assert log is not None
+        assert judged.off_policy is not None
+        log = judged.off_policy.log
         gap, base = contributions(log, "snips") - logged(log), float(log.earned.mean())
         return relative(gap, base, world.value(policy) / world.value(world.mu) - 1)
 

@@ -340,7 +340,7 @@ def in_logs(name: str) -> Cell:
 
 
 HARDER = ("intent", "chosen", "second", "repeats", "amounts", "prices", "persons", "drift", "clones", "temperatures",
-          "below", "delayed")  # fmt: skip
+          "below", "luce4", "luce4keen", "luce10", "delayed")  # fmt: skip
 CELLS: dict[str, Cell] = {
     "single": value_cell("single items", k=1, rate=0.3, count=2_000, noise=0.6),
     "lists4": value_cell("lists", k=4, rate=0.2, count=3_000, noise=0.25),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from luce_lists import LuceWorld
 from promises import RULES, Row, at_gain, evaluation, tilted
 from promises import World as Table
 
@@ -366,6 +367,57 @@ def item_below(repeats: int, seed: int = 0) -> Iterator[Row]:
         yield from found.rows("lists of 3, an item below takes clicks", gains=gain > 0)
 
 
+def one_click(places: int, *, total: float, spread: float, noise: float, count: int = 3_000) -> Any:
+    """A person clicks at most one of a list's items (Luce's choice), so that every click depends on all of them.
+
+    A gain of 20 % is asked of this number of lists, and of that which has an effective sample of about 600.
+    """
+
+    def cell(repeats: int, seed: int = 0) -> Iterator[Row]:
+        rng = np.random.default_rng([48, places, round(10 * total), seed])
+        rates: dict[tuple[float, bool], Rates] = {(-0.05, False): Rates(), (-0.002, False): Rates()}
+        rates |= {(0.2, False): Rates(), (0.2, True): Rates()}
+        for number in range(repeats):
+            if number % EVERY == 0:
+                world = LuceWorld.drawn(rng, places=places, total=total, spread=spread)
+                around, base = noise * rng.standard_normal(world.mu.shape), world.value(world.mu)
+                policies = {
+                    gain: _at_gain(world, (0.3 if gain > 0 else 1.0) * around, (1 + gain) * base)
+                    for gain in (-0.05, -0.002, 0.2)
+                }
+                truths = {gain: world.value(policy) - base for gain, policy in policies.items()}
+                weight = np.prod(world.ratios(policies[0.2], *world.log(4_000, rng)[:2]), axis=1)
+                enough = 600 * len(weight) * (weight**2).sum() / weight.sum() ** 2
+            for (gain, more), found in rates.items():
+                if (gain == -0.002 and truths[gain] > 0) or (more and enough > 20_000):
+                    continue
+                context, shown, reward = world.log(round(enough) if more else count, rng)
+                lists = len(shown)
+                new = evaluation(
+                    "new", np.repeat(np.arange(lists), places), reward.ravel(), item=shown.ravel(),
+                    history=np.tile(np.arange(1, places + 1), lists), above=np.tile(np.arange(places), lists),
+                    propensity=world.chances(world.mu, context, shown).ravel(),
+                    logp_open=np.log(world.chances(policies[gain], context, shown)).ravel(),
+                )  # fmt: skip
+                found.add(value_check(new, None, RULES), truths[gain])
+        for (gain, more), found in rates.items():
+            size = "effective sample 600" if more else f"{count:,} lists"
+            name = f"one click per list of {places}, Σ v {total:g}: {size}, true {gain:+.1%}"
+            yield from found.rows(name, gains=gain > 0)
+
+    return cell
+
+
+def _at_gain(world: LuceWorld, noise: np.ndarray, aim: float) -> np.ndarray:
+    """The policy μ exp(noise + c v) of about this value."""
+    low, high = -4.0, 4.0
+    for _ in range(12):
+        middle = (low + high) / 2
+        reached = world.value(tilted(world.mu, noise + middle * world.pull / world.pull.std()))
+        low, high = (middle, high) if reached < aim else (low, middle)
+    return tilted(world.mu, noise + low * world.pull / world.pull.std())
+
+
 def delayed(repeats: int, seed: int = 0) -> Iterator[Row]:
     """What pays comes a step later: bait pays at once, doors lead where everything pays."""
     rng, groups, items, steps, count = np.random.default_rng([47, seed]), 6, 30, 8, 2_500
@@ -427,5 +479,8 @@ CELLS: dict[str, Callable[[int, int], Iterator[Row]]] = {
     "clones": clones,
     "temperatures": temperatures,
     "below": item_below,
+    "luce4": one_click(4, total=0.7, spread=0.8, noise=0.25),
+    "luce4keen": one_click(4, total=1.5, spread=0.8, noise=0.25),
+    "luce10": one_click(10, total=0.7, spread=1.2, noise=0.12),
     "delayed": delayed,
 }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import os
 import runpy
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -21,7 +24,7 @@ TINY = {  # at a size that takes seconds
     "improvement.py": [],
     "month_table.py": [["--first", "3", "--seeds", "1", "--days", "6", "--only", "places"]],
     "prepare.py": [],
-    "promises.py": [["--repeats", "4", "--only", "single", "rare", "far", "intent", "drift", "below"]],
+    "promises.py": [["--repeats", "4", "--only", "single", "rare", "far", "intent", "drift", "below", "luce4"]],
     "processes.py": [["checkpoint", "--rounds", "1", "--millions", "1"]],
     "rollout_rates.py": [["--repeats", "1", "--worlds", "lists", "--truths", "-0.6", "--margin", "0.5"]],
     "scale_model.py": [[]],
@@ -71,7 +74,7 @@ STARTED = {  # `--help`: what they import and parse; the whole takes too long he
     **{name: "needs a GPU" for name in ("gpu_memory.py", "gpu_runs.py", "gpu_step.py", "gpu_table3.py")},
 }
 # No command of their own, or none that takes arguments.
-IMPORTED = {"collect.py", "ceilings.py", "shelves.py", "promises_logs.py", "service_ledger.py"}
+IMPORTED = {"collect.py", "ceilings.py", "luce_lists.py", "shelves.py", "promises_logs.py", "service_ledger.py"}
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +84,26 @@ def threads_as_before() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     os.sched_setaffinity(0, cores)
+
+
+@pytest.mark.parametrize("places", [1, 3, 6])
+def test_lists_with_one_click_have_their_exact_value(places, monkeypatch):
+    """Every list of some of seven items is enumerated; and a list is clicked at most once."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    world_of, rng = importlib.import_module("luce_lists").LuceWorld, np.random.default_rng(3)
+    world = world_of.drawn(rng, places=places, total=1.5, spread=1.0, contexts=2, items=7)
+    lists, expected = np.array(list(itertools.permutations(range(7), places))), []
+    for context in range(2):
+        at = np.full(len(lists), context)
+        total = world.pull[at[:, None], lists].sum(1)
+        expected.append(world.chances(world.mu, at, lists).prod(1) @ (total / (1 + total)))
+    assert world.value(world.mu) == pytest.approx(np.mean(expected), abs=2e-5)
+    assert world.ratios(world.mu, at, lists) == pytest.approx(1.0)
+    context, shown, clicks = world.log(20_000, rng)
+    assert set(clicks.sum(1)) == {0.0, 1.0} and len(set(shown[0])) == places
+    assert clicks.sum(1).mean() == pytest.approx(np.mean(expected), abs=4 * (0.25 / 20_000) ** 0.5)
+    pull = world.pull[context[:, None], shown]
+    assert clicks.mean(0) == pytest.approx((pull / (1 + pull.sum(1, keepdims=True))).mean(0), abs=0.015)
 
 
 def test_every_benchmark_is_named_here():

@@ -122,7 +122,8 @@ def test_lists_are_asked_all_three_questions():
     order = np.random.default_rng(0).permutation(len(rows))
     frame, chance = pandas.DataFrame(rows).iloc[order], np.array(policy)[order]
     found = lp.off_policy(chance, frame, estimator="ips")
-    assert set(found.beside) == {"first place", "one place changed"} and found.unit == "lists"
+    beside = {"whole list under a cascade", "first place", "one place changed"}
+    assert set(found.beside) == beside and found.unit == "lists"
     true = sum(PI[a] * (WORTH[a] + sum(PI[b] / (1 - PI[a]) * WORTH[b] for b in range(3) if b != a)) for a in range(3))
     assert found.estimates["IPS"].value == pytest.approx(true, rel=0.01)
     assert found.beside["first place"].estimates["IPS"].value == pytest.approx(PI @ WORTH, rel=0.01)

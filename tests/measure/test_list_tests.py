@@ -9,11 +9,11 @@ import pytest
 from measured import scores
 from scipy.special import stdtr
 
-from localpolicy.measure.decisions import Decisions
+from localpolicy.measure.decisions import Decisions, OverlapRules
 from localpolicy.measure.estimators.dr import DR
 from localpolicy.measure.estimators.ips import IPS
 from localpolicy.measure.list_tests import LEVEL, Checked, by_whole_lists, cascade_test, pull_below
-from localpolicy.measure.value import value_bounds, value_of_scores
+from localpolicy.measure.value import value_bounds, value_of, value_of_scores
 
 V, K = 6, 3
 MU = np.array([0.3, 0.25, 0.2, 0.1, 0.1, 0.05])
@@ -173,7 +173,7 @@ def test_a_list_that_the_policy_leaves_early_counts_down_to_where_it_does():
 
 
 @pytest.mark.parametrize("kind", ["own", "below"])
-def test_the_value_of_lists_assumes_what_the_log_does_not_refute(kind):
+def test_the_value_of_lists_assumes_nothing_and_that_under_a_cascade_is_given_too_unless_refuted(kind):
     lists, reward = drawn(3_000, kind, 5)
     columns = {
         "sequence": np.repeat(np.arange(len(lists)), K), "history": np.tile(np.arange(1, K + 1), len(lists)),
@@ -183,14 +183,26 @@ def test_the_value_of_lists_assumes_what_the_log_does_not_refute(kind):
     }  # fmt: skip
     value, log = value_of_scores(scores(**columns)), decided(lists, reward)
     assert value is not None and value.cascade is not None
-    assert value.assumed == ("nothing" if kind == "below" else "cascade")
-    right, wrong = (by_whole_lists(log), log) if kind == "below" else (log, by_whole_lists(log))
-    assert value.estimates["IPS"].value == pytest.approx(IPS().values(right).mean(), rel=1e-6)
-    assert value.estimates["IPS"].value != pytest.approx(IPS().values(wrong).mean(), rel=1e-3)
+    whole, cascade = (IPS().values(each).mean() for each in (by_whole_lists(log), log))
+    assert whole != pytest.approx(cascade, rel=1e-3)
+    assert value.estimates["IPS"].value == pytest.approx(whole, rel=1e-6)
     assert value.overlap.effective == pytest.approx(log.whole_weight.sum() ** 2 / (log.whole_weight**2).sum(), rel=1e-5)
-    assert value.beside["first place"].assumed is None
+    assumed = value.beside["whole list under a cascade"]
+    assert assumed.unit == value.unit == "lists" and assumed.overlap.effective == value.overlap.effective
+    if kind == "below":
+        assert assumed.refusal == f"rewards depend on the items below them (p = {value.cascade.p:.1g})"
+        assert assumed.estimates == {} and assumed.overlap.needed is None
+    else:
+        assert assumed.refusal is None and assumed.estimates["IPS"].value == pytest.approx(cascade, rel=1e-6)
+    assert value.refusal is None and value.beside["first place"].cascade is None
     assert value.to_dict()["cascade"]["p"] == value.cascade.p
-    (bound,) = value_bounds([log], "snips")
-    (low,) = value_bounds([right], "log_smoothing", scale=1.0)
-    assert bound.value == pytest.approx(value.estimates["SNIPS"].value, rel=1e-6)
-    assert low.value == pytest.approx(value.estimates["IPS"].value, rel=1e-6)
+    (bound,) = value_bounds([log], "log_smoothing", scale=1.0)
+    assert bound.value == pytest.approx(whole if kind == "below" else cascade, rel=1e-6), "what chooses"
+
+
+def test_too_little_overlap_refuses_a_value_before_the_test_of_a_cascade_does():
+    lists, reward = drawn(2_000, "below", 5)
+    rules = OverlapRules(min_effective=1_990)
+    found = value_of(decided(lists, reward), "whole list under a cascade", rules=rules)
+    assert found.cascade is not None and found.cascade.fails
+    assert found.refusal is not None and found.refusal.startswith("effective sample") and found.overlap.needed > 2_000

@@ -181,12 +181,16 @@ def test_lists_that_earn_more_are_found():
     assert true_value(better) > 1.08 * true_value(MU)
     check = value_check(judged("new", *drawn(6_000, 3), better), None, GateRules())
     assert check.outcome == "yes" and check.low < true_value(better) - true_value(MU) < check.high
+    assumed = check.because.partition("which this log does not refute: ")[2]
+    low, high = (float(end) for end in assumed.partition("(")[2].partition(")")[0].split(" to "))
+    assert check.low < low < high < check.high, "narrower, if rewards do not depend on the items below"
+    assert check.because.endswith("), which decides nothing")
 
 
 def test_the_three_estimands_have_their_own_sample():
     found = judged("new", *drawn(3_000, 0), PI).off_policy
     assert found is not None and found.estimand == "whole list" and found.overlap.n == 3_000
-    assert set(found.beside) == {"first place", "one place changed"}
+    assert set(found.beside) == {"whole list under a cascade", "first place", "one place changed"}
     assert found.beside["first place"].overlap.n == 3_000
     assert found.beside["one place changed"].overlap.n == 3_000 * K
     assert found.overlap.effective < found.beside["first place"].overlap.effective

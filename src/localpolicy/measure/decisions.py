@@ -1,17 +1,17 @@
 """Logged decisions as an estimator reads them, estimands of a log of lists, and whether the log covers a policy.
 
 A list's places are drawn one after the other, each from what is still open, so that place j has the ratio
-ρ_j = π(a_j|x, open) / μ(a_j|x, open). There are three questions, and each has its own weights, sample and refusal:
+ρ_j = π(a_j|x, open) / μ(a_j|x, open). There are four questions, and each has its own weights, sample and refusal:
 
     first place         reward of the first place under π, weighted by ρ_1: exact always
     one place changed   reward of a place drawn by π below places that μ drew, weighted by ρ_j. It is no list's value: a
                         good item is earned again at every place where μ had not shown it yet. Never summed over a list,
                         and it decides nothing
-    whole list          reward of the list under π, the reward of place j weighted by ρ_1 ρ_2 ... ρ_j: exact where a
-                        place's reward depends on this place and those above (a cascade). A reward that depends on all
-                        places is stated on the last row, and weighted by all
+    whole list          reward of the list under π, weighted by ρ_1 ρ_2 ... ρ_k: exact whatever a reward depends on
+     under a cascade    the same, the reward of place j weighted by ρ_1 ρ_2 ... ρ_j: exact where it depends on this
+                        place and those above alone. It decides nothing
 
-Enumerated, 4 of 12: a list of π earns 1.375, whole lists give 1.375, single places 2.680, and μ earns 1.722.
+Enumerated, 4 of 12: a list of π earns 1.375, both of the last give 1.375, single places 2.680, and μ earns 1.722.
 McInerney et al. 2020 (the cascade's weights), Kiyohara et al. 2022 (doubly robust); Swaminathan et al. 2017 (slates).
 """
 
@@ -30,7 +30,9 @@ from localpolicy.settings import Settings
 if TYPE_CHECKING:  # rules and estimates are read without torch
     from localpolicy.measure.position_metrics import Scores
 
-Estimand = Literal["decision", "first place", "one place changed", "whole list"]
+Estimand = Literal["decision", "first place", "one place changed", "whole list", "whole list under a cascade"]
+CASCADE: Literal["whole list under a cascade"] = "whole list under a cascade"
+OF_LISTS: tuple[Estimand, ...] = ("whole list", CASCADE, "first place", "one place changed")  # the first decides
 
 
 class Decisions(NamedTuple):
@@ -145,7 +147,7 @@ def of_estimand(
     log: Decisions, estimand: Estimand, above: np.ndarray, list_number: np.ndarray, *, place: np.ndarray | None = None
 ) -> Decisions:
     """Decisions for one estimand, from ratios of single places; rows of a list must be consecutive."""
-    if estimand == "whole list":
+    if estimand in ("whole list", CASCADE):
         return whole_lists(log, above, list_number, place=place)
     return log.at(above == 0) if estimand == "first place" else log
 
@@ -158,7 +160,7 @@ def estimand_of(above: np.ndarray | None) -> Estimand:
 def whole_lists(
     log: Decisions, above: np.ndarray, list_number: np.ndarray, *, place: np.ndarray | None = None
 ) -> Decisions:
-    """Decisions as whole lists, from ratios of single places. Lists of which a place is not known are left out.
+    """Decisions as lists, weighted by the ratios down to each place. Lists of which a place is not known are left out.
 
     So are lists that the log does not hold whole: a `place` other than the number of rows above it says that a row is
     missing, or there twice, and a product over the others would be of another list.

@@ -7,7 +7,8 @@
     stopping    people leave after a reward: so places below one earn less than their items do elsewhere
 
 Errors are clustered: the lists of one person are not independent. A test that fires where nothing is wrong costs
-precision, for the estimate that stands instead assumes less; one that misses costs the truth.
+precision, for the estimate that stands instead assumes less; one that misses costs the truth, so that no verdict hangs
+on the first.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from localpolicy.data.column_names import columns_meant
 from localpolicy.data.config import WindowConfig
 from localpolicy.errors import DataError, nearest
 from localpolicy.measure.candidates import Candidate, RunLike, as_run, window_of
-from localpolicy.measure.decisions import Decisions, Estimand, OverlapRules, of_estimand
+from localpolicy.measure.decisions import OF_LISTS, Decisions, Estimand, OverlapRules, of_estimand
 from localpolicy.measure.divergence import Reference
 from localpolicy.measure.estimators import Estimator, by_name
 from localpolicy.measure.evaluate import measure, settings_of
@@ -136,8 +136,7 @@ def decisions_of_table(
     request, place = _codes(table["request"]), _numbers(table, "place")
     order = np.lexsort((place, request))
     above = (place - place.min())[order].astype(np.int64)
-    of_lists: tuple[Estimand, ...] = ("whole list", "first place", "one place changed")
-    asked = of_lists if (above > 0).any() else ("decision",)
+    asked = OF_LISTS if (above > 0).any() else ("decision",)
     return {each: of_estimand(log.at(order), each, above, request[order]) for each in asked}
 
 

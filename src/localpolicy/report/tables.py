@@ -137,8 +137,9 @@ def off_policy_table(off_policy: OffPolicy) -> Table:
         f"{overlap.n:,} {off_policy.unit}, effective sample {overlap.effective:,.0f}; largest weight "
         f"{overlap.largest:,.1f}; mean weight {interval_text(mean, 3)} (95 %); propensities: "
         f"{off_policy.propensities}. Contexts are those of the log.": True,
-        "J of a whole list is per list, the others are per place. 'One place changed' leaves the places above to the "
-        "log: it is not the value of a list, and decides nothing.": off_policy.beside,
+        "J of a whole list is per list, the others are per place. 'Under a cascade' assumes that no reward depends on "
+        "the items below; 'one place changed' leaves the places above to the log, and is not the value of a list. "
+        "Neither decides.": off_policy.beside,
         **{f"{note}.": True for note in off_policy.notes},
     })  # fmt: skip
     heads = ["estimator", "J" if off_policy.beside else f"J per {off_policy.unit.removesuffix('s')}", *kinds]

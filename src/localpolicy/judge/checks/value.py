@@ -16,7 +16,7 @@ from localpolicy.judge.case import Case
 from localpolicy.judge.checks.gains import gain_claim, would_tell
 from localpolicy.judge.claims import Claim, Outcome, check
 from localpolicy.judge.rules import GateRules
-from localpolicy.measure.decisions import Estimand
+from localpolicy.measure.decisions import CASCADE, Estimand
 from localpolicy.measure.estimators import Contributions, contributions, logged, skewed
 from localpolicy.measure.evaluation import Evaluation
 from localpolicy.measure.significance import Key, Paired, holm_steps
@@ -90,7 +90,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         return check("value", outcome, NO_PROPENSITIES, plain=UNKNOWN, unit="decisions")
     count, unit = value.overlap.n, value.unit
     if mine.found is None:
-        reason = f"no estimate of {new.name}: {mine.refusal}{_first_place(new, deployed, rules)}"
+        reason = f"no estimate of {new.name}: {mine.refusal}{_others(new, deployed, rules)}"
         return check("value", "cannot tell", reason, n=count, needed=mine.needed, plain=UNKNOWN, unit=unit)
     if base.found is None:
         assert deployed is not None
@@ -119,19 +119,25 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
         more = would_tell(test, gap.mean + margin - gap.unknown, rules, unit=unit)
         needed, told = more if outcome == "cannot tell" else (None, "")
         claim = check("value", outcome, reason + told, *test.numbers, needed, plain=NO_LOWER[outcome], unit=unit)
-    return replace(claim, because=claim.because + _first_place(new, deployed, rules))
+    return replace(claim, because=claim.because + _others(new, deployed, rules))
 
 
-def _first_place(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
-    """Text on the gain in value at the first list position, for information; empty if there is none."""
-    if new.off_policy is None or "first place" not in new.off_policy.beside:
-        return ""
-    mine, base = (each.found for each in both_values(new, deployed, rules, "first place"))
-    if mine is None or base is None:
-        return ". Its first place cannot be estimated either"
-    gap = mine - base
-    low, high = skewed(gap, confidence=rules.confidence)
-    return f". Its first place alone: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing"
+OTHERS: dict[Estimand, tuple[str, str]] = {  # texts for information, with and without an estimate
+    CASCADE: ("The whole list, if no reward depends on the items below, which this log does not refute", ""),
+    "first place": ("Its first place alone", ". Its first place cannot be estimated either"),
+}
+
+
+def _others(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> str:
+    """Text on gains of lists by other questions, for information; empty if there are none."""
+    said = ""
+    for estimand, (what, otherwise) in OTHERS.items():
+        if new.off_policy is not None and estimand in new.off_policy.beside:
+            mine, base = (each.found for each in both_values(new, deployed, rules, estimand))
+            gap = None if mine is None or base is None else mine - base
+            low, high = (math.nan, math.nan) if gap is None else skewed(gap, confidence=rules.confidence)
+            said += otherwise if gap is None else f". {what}: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f})"
+    return f"{said}, which decides nothing" if "(" in said else said
 
 
 def gain_in_value(case: Case) -> list[Claim]:
