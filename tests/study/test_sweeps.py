@@ -469,7 +469,7 @@ def test_a_trial_that_cannot_be_trained_teaches_the_search_nothing(monkeypatch):
 
 
 def test_an_arm_without_its_positions_is_not_measured(swept, tmp_path, monkeypatch):
-    def full(scores, path):
+    def full(scores, path, more):
         raise OSError("no space left on device")
 
     options = {"over": ["beta=1"], "seeds": 1, "out": tmp_path / "out"}

@@ -30,7 +30,7 @@ from localpolicy.runtime.files import read_sealed, sha256
 from localpolicy.runtime.formats import Format
 
 FILE = "layer.json"
-FORMAT = Format(1, "make it again with 'lpi improve'")
+FORMAT = Format(2, "make it again with 'lpi improve'", upgrades={1: lambda content: {**content, "over_drawn": None}})
 TEMPERATURE = 0.1  # of standardised scores, if the log's lists were not drawn: costs about 1 % of the clicks
 
 
