@@ -13,6 +13,8 @@ PLAIN = "-?[0-9]+([.][0-9]+)?"
 COMMAS = "-?([0-9]{1,3}([.][0-9]{3})+|[0-9]+)(,[0-9]+)?"  # 4,5 and 1.037,00
 POINTS = "-?([0-9]{1,3}(,[0-9]{3})+|[0-9]+)([.][0-9]+)?"  # 1,037.00
 BOTH = ".*,[0-9]{3}[.,].*"  # what shows that a comma parts thousands
+# 870, 1,037 and 12,400, but not 0,250 or 1037: where enough values differ, no decimals look like this by chance.
+GROUPED, ENOUGH_GROUPED = "-?([1-9][0-9]{0,2}(,[0-9]{3})+|[0-9]{1,3})", 3
 STARS = "[★⭐☆]*½?"
 OF_SO_MANY = (
     "(?i)([0-9]+(?:[.,][0-9]+)?) ?(?:stars?|sterne?n?|étoiles?|estrellas?|stelle|punkte?|points?|(?:/|out of) ?[0-9]+)"
@@ -70,11 +72,17 @@ def _number(engine: DuckDB, column: str, text: str) -> str | None:
     """SQL of numbers with commas: at decimals, unless some value shows that they part thousands."""
     if not _shown(engine, column, text, ".*,.*"):
         return None
-    if _all(engine, column, text, POINTS) and _some(engine, text, BOTH):
+    thousands = _all(engine, column, text, POINTS) and _some(engine, text, BOTH)
+    if thousands or (_all(engine, column, text, GROUPED) and _with_commas(engine, text) >= ENOUGH_GROUPED):
         return f"replace({text}, ',', '')"
     if _all(engine, column, text, COMMAS):
         return f"replace(replace({text}, chr(46), ''), ',', chr(46))"
     return None
+
+
+def _with_commas(engine: DuckDB, text: str) -> int:
+    """Number of different values with a comma."""
+    return int(engine.rows(f"SELECT COUNT(DISTINCT {text}) FROM log WHERE {text} LIKE '%,%'")[0][0])
 
 
 def _count(text: str, sign: str) -> str:
