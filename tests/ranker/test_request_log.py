@@ -8,6 +8,8 @@ import json
 import numpy as np
 import pandas as pd
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from localpolicy.errors import DataError
@@ -193,6 +195,18 @@ def test_what_cannot_be_right_names_the_request_and_the_remedy(rows, says):
 def test_answers_that_belong_nowhere_are_named(answer, says):
     with pytest.raises(DataError, match=says):
         read_requests(pl.DataFrame(REQUESTS), pl.DataFrame([answer]))
+
+
+def test_a_column_without_any_value_is_left_out(tmp_path):
+    rows = [
+        {"request": f"r{one}", "candidates": ["a", "b"], "scores": [1.0, 2.0], "stock": [None, None], "shown": ["b"]}
+        for one in range(50)
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "log.parquet")
+    for given in (tmp_path / "log.jsonl", tmp_path / "log.parquet", pa.Table.from_pylist(rows)):
+        found = read_requests(given)
+        assert len(found) == 50 and "stock" not in found.columns
 
 
 @pytest.mark.parametrize(("places", "says"), [([0, 1, None], None), ([1, 3, None], "places that are not 1, 2, 3"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from typing import Annotated
 
@@ -24,7 +25,7 @@ from localpolicy.serving.audit import audit
 from localpolicy.serving.config import ServeConfig
 from localpolicy.serving.database import Database
 from localpolicy.serving.records import now
-from localpolicy.serving.reranking import MOST_RULES, Candidate, candidates_within
+from localpolicy.serving.reranking import MOST_COLUMNS, MOST_RULES, Candidate, candidates_within
 from localpolicy.serving.rotate import rotate
 
 
@@ -258,7 +259,7 @@ def test_a_new_layer_is_swapped_in_and_a_damaged_one_refused(serve, layer, tmp_p
     service = client.app.state.service
     before = ask(client)["policy"]
     text = (folder / "layer.json").read_text()
-    (folder / "layer.json").write_text(text.replace('"format": 1', '"format": 99'))
+    (folder / "layer.json").write_text(re.sub(r'"format": \d+', '"format": 99', text))
     service.deployment.refresh()
     assert client.get("/v1/policies").json()["refused"]
     assert ask(client)["policy"] == before
@@ -406,3 +407,11 @@ def test_a_limit_of_a_group_that_no_list_reaches_is_refused(serve):
     assert ask(client, rules={"group": "category", "at_most": 1_000_000})["items"]
     refused = ask(client, expect=422, rules={"group": "category", "at_most": 2**63})
     assert "at_most" in refused["error"]
+
+
+def test_too_many_columns_are_refused_before_their_cells(serve):
+    many = {f"c{number}": [] for number in range(MOST_COLUMNS + 1)}
+    client = serve()
+    for name, value in ("candidates", many), ("candidates", [many]), ("context", many):
+        found = ask(client, expect=422, **{name: value})
+        assert found["field"] == name and f"at most {MOST_COLUMNS} columns, got {MOST_COLUMNS + 1}" in found["error"]

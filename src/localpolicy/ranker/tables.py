@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from localpolicy.errors import DataError, shown
 from localpolicy.ranker.log import Column
 from localpolicy.runtime.frames import arrow_stream, is_table, plain_table, table_name
 
+log = logging.getLogger(__name__)
 BLOCK = 1 << 26  # bytes of text read together: a line must be shorter
 LINES, TEXTS = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv")
 
@@ -34,11 +36,19 @@ def read_table(given: Any, what: str) -> tuple[pa.Table, str]:
         raise DataError(f"{path} {'holds no such file' if path.exists() else 'does not exist'}: expected {what} as "
                         "Parquet, JSON lines (.jsonl) or CSV.")  # fmt: skip
     try:
-        tables = [plain_table(_read(file).to_reader()) for file in files]
+        tables = [plain_table(_stated(_read(file), file).to_reader()) for file in files]
         whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowException, OSError, ValueError, EOFError) as error:
         raise DataError(f"{path} cannot be read as {what}: {str(error)[:300]}") from None
     return whole.rename_columns([name.strip() for name in whole.column_names]), str(path)
+
+
+def _stated(table: pa.Table, path: Path) -> pa.Table:
+    """Return the table without columns of lists that hold nothing but nulls, which Arrow cannot read on."""
+    empty = [one.name for one in table.schema if pa.types.is_list(one.type) and pa.types.is_null(one.type.value_type)]
+    if empty:
+        log.info("left out of %s: %s (no value in any list)", path, ", ".join(empty))
+    return table.drop_columns(empty)
 
 
 def _suffix(path: Path) -> str:

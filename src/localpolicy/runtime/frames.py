@@ -64,7 +64,8 @@ def plain(array: pa.Array) -> pa.Array:
 
     if pa.types.is_dictionary(array.type):
         return plain(array.dictionary).take(array.indices)
-    return array.cast(plain_type(array.type))
+    kind = plain_type(array.type)
+    return array if kind == array.type else array.cast(kind)  # Arrow cannot cast lists of nulls, to any type
 
 
 def plain_table(rows: pa.RecordBatchReader) -> pa.Table:

@@ -16,7 +16,16 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, TypeAdapter, WrapValidator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    TypeAdapter,
+    WrapValidator,
+)
 from pydantic_core import to_json
 
 from localpolicy.errors import ConfigError, DataError, shown
@@ -62,6 +71,13 @@ _OF_A_CANDIDATE = Field(min_length=2, max_length=MOST_COLUMNS)
 Candidate = Annotated[dict[Text, Cell], _OF_A_CANDIDATE]
 
 
+def _few_columns(given: Any) -> Any:
+    """Return an object as it is; raise ValueError for too many columns, before any of its cells is looked at."""
+    if isinstance(given, dict) and len(given) > MOST_COLUMNS:
+        raise ValueError(f"at most {MOST_COLUMNS} columns, got {len(given):,}")
+    return given
+
+
 def candidates_within(most: int) -> Any:
     """Return the type of a request's candidates, at most `most`: objects, or columns of equal length.
 
@@ -74,6 +90,8 @@ def candidates_within(most: int) -> Any:
     by_row, by_column = TypeAdapter(rows, config=config), TypeAdapter(columns, config=config)
 
     def checked(given: Any, _: Callable[[Any], Any]) -> Any:
+        for row in given if isinstance(given, list) else [given]:
+            _few_columns(row)
         table = _columns_of(given)
         named = table is not None and 1 < len(table) <= MOST_COLUMNS and _are_cells(table)
         if table and named and all(len(values) <= most and _are_cells(values) for values in table.values()):
@@ -141,7 +159,7 @@ class Rerank(Body):
     k: Whole = Field(10, ge=1, description="length of the list, or of a page")
     person: Text | None = Field(None, description="who it is for")
     history: History = Field([], description="what they did, to be logged; most recent last")
-    context: Annotated[dict[Text, Value], Field(max_length=MOST_COLUMNS)] = Field(
+    context: Annotated[dict[Text, Value], Field(max_length=MOST_COLUMNS), BeforeValidator(_few_columns)] = Field(
         {}, description="columns of the request"
     )
     rules: FewRules | None = Field(
