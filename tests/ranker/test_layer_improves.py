@@ -203,10 +203,12 @@ def test_records_of_pages_are_one_list_and_rules_are_in_their_law(made, tmp_path
     weight[0] = 0
     assert log.probability[rows] == pytest.approx(weight / weight.sum(), rel=1e-9)
     assert set(log.columns) == {"price", "new", "category"}
+    answers = pa.table({"request": [first.request, lists[3].request], "item": [first.items[0], lists[3].items[0]]})
+    assert len(read_requests(lines, answers).answers.row) == 1  # that of the list with groups goes with it
     lines.write_text(json.dumps(lists[1].record) + "\n")
     with pytest.raises(DataError, match="has page 2, and not just one page 1 before it"):
         read_requests(lines)
-    for wrong, says in ({"page": None}, "has page nan"), ({"page": "two"}, "'page'"), ({"shown": None}, "'shown'"):
+    for wrong, says in ({"page": None}, "has no page"), ({"page": "two"}, "'page'"), ({"shown": None}, "'shown'"):
         lines.write_text(json.dumps(first.record | wrong) + "\n")
         with pytest.raises(DataError, match=says):
             read_requests(lines)
@@ -321,6 +323,19 @@ def test_a_candidate_without_a_group_is_named(made):
         lp.Layer(result.folder).rerank(missing, 3, context=context, rules=lp.Rules(group="category"))
 
 
+def test_columns_that_requests_lack_are_named_once(made, caplog):
+    world, result = made
+    candidates, context = asked(world, world.requests(1, np.random.default_rng(6)), 0)
+    layer = lp.Layer(result.folder)
+    layer.rerank(candidates, 3, context=context)
+    assert not caplog.records
+    fewer = {name: values for name, values in candidates.items() if name != "price"}
+    for _ in range(2):
+        layer.rerank(fewer, 3, context={})
+    assert sum("candidates without 'price'" in record.message for record in caplog.records) == 1
+    assert sum("a context without 'weekend'" in record.message for record in caplog.records) == 1
+
+
 def test_a_log_of_limited_lists_alone_is_refused_with_the_reason(made):
     world, result = made
     layer, rows = lp.Layer(result.folder, rules=lp.Rules(group="category", at_most=3)), []
@@ -328,7 +343,7 @@ def test_a_log_of_limited_lists_alone_is_refused_with_the_reason(made):
     for one in range(3):
         candidates, context = asked(world, requests, one)
         rows.append(layer.rerank(candidates, 3, context=context).record)
-    with pytest.raises(DataError, match="all 3 pages were drawn with groups"):
+    with pytest.raises(DataError, match="all 3 lists were drawn with groups"):
         read_requests(pa.Table.from_pylist(rows))
 
 

@@ -358,7 +358,7 @@ def judged(
     answer: Verdict = "deploy" if gain.low > 0 else "do not deploy" if gain.high < 0 else "cannot tell"
     texts = {"deploy": f"the layer earns significantly more than {' and '.join(rivals)}",
             "do not deploy": f"the layer earns significantly less than {rival}",
-            "cannot tell": f"within noise, the layer earns as much as {rival}. {PLAN}"}  # fmt: skip
+            "cannot tell": f"the layer's gain over {rival} may be 0. {PLAN}"}  # fmt: skip
     return {**found, "beta": best.beta, "gain": rivals[OWN], "over_drawn": rivals["the drawn lists"],
             "verdict": answer, "why": texts[answer]}  # fmt: skip
 

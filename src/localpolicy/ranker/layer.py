@@ -9,6 +9,7 @@ At β = ∞ it is the ranker's own declared law. Serving needs numpy, and LightG
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,11 +25,12 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from localpolicy.errors import ConfigError, DataError, LocalPolicyError, RunError, nearest
 from localpolicy.plackett_luce import Ranked, best, check_places, draw, law
 from localpolicy.ranker.critic import CRITICS, Critic
-from localpolicy.ranker.features import SCORE, Coding, Encoder, Seen, as_columns
+from localpolicy.ranker.features import ITEM, SCORE, Coding, Encoder, Seen, as_columns
 from localpolicy.ranker.rules import Openings, Rules, Stated, check_groups, draw_under, openings, stated_law
 from localpolicy.runtime.files import read_sealed, sha256
 from localpolicy.runtime.formats import Format
 
+log = logging.getLogger(__name__)
 FILE = "layer.json"
 FORMAT = Format(2, "make it again with 'lpi improve'", upgrades={1: lambda content: {**content, "over_drawn": None}})
 TEMPERATURE = 0.1  # of standardised scores, if the log's lists were not drawn: costs about 1 % of the clicks
@@ -137,6 +139,7 @@ class Layer:
         self.shadow = shadow
         self.encoder = Encoder([Coding.of(one) for one in about["columns"]])
         self._check_weights(self.rules.weights)
+        self._warned: set[str] = set()  # columns that requests lacked
 
     @cached_property
     def critics(self) -> dict[str, Critic]:
@@ -296,10 +299,22 @@ class Layer:
 
     def _first(self, columns: Mapping[str, Any], context: Mapping[str, Any]) -> Seen:
         """Return the candidates' features at the first place."""
+        self._warn_of_missing(columns, context)
         own = self._own(columns)
         seen = {**columns, SCORE: (own - own.mean()) / (own.std() or 1.0)}
         codes, numbers = self.encoder.of_request(seen, context)
         return Seen(codes, numbers, np.zeros(len(own), np.int64))
+
+    def _warn_of_missing(self, columns: Mapping[str, Any], context: Mapping[str, Any]) -> None:
+        """Warn, once for each column, if a request lacks what the critic learned from: it counts as unknown."""
+        for one in self.encoder.codings:
+            known = one.name in (SCORE, ITEM) or one.name in (context if one.of_request else columns)
+            if not known and one.name not in self._warned:
+                self._warned.add(one.name)
+                log.warning(
+                    "%s without '%s', from which the critic learned: it counts as unknown, and the layer may earn less",
+                    "a context" if one.of_request else "candidates", one.name,
+                )  # fmt: skip
 
     def _event_weights(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Return the weight of each event's Â: the stated one, else the run's."""

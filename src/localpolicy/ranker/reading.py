@@ -61,37 +61,50 @@ def read_requests(
     if "request" not in table.column_names:
         raise DataError(f"{label} has no column 'request' (columns: {', '.join(table.column_names)}). Map it: "
                         "--columns request=NAME.")  # fmt: skip
-    table = _as_lists(table)
+    table, left_out = _as_lists(table)
     flat = "candidates" not in table.column_names
     if flat and "item" not in table.column_names:
         raise DataError(f"{label} has neither 'candidates' (a list per request) nor 'item' (a row per candidate); "
                         f"columns: {', '.join(table.column_names)}.")  # fmt: skip
     found = _flat(table, label) if flat else _listed(table, label)
     if answers is not None:
-        found = _answered(found, _renamed(answers, columns or {}, named), named)
+        answers = _renamed(answers, columns or {}, named)
+        if left_out and "request" in answers.column_names:  # their answers go with them
+            gone = pc.is_in(texts(answers["request"], "'request'"), pa.array(sorted(left_out)))
+            answers = answers.filter(pc.invert(gone))
+        found = _answered(found, answers, named)
     if items is not None:
         found = _described(found, *read_table(items, "an item table"))
     return checked(found)
 
 
-def _as_lists(table: pa.Table) -> pa.Table:
-    """Rows of lists from a layer's records: pages of one draw are joined, lists with unknown probabilities dropped."""
-    names = set(table.column_names)
+def _as_lists(table: pa.Table) -> tuple[pa.Table, set[str]]:
+    """Rows of lists from a layer's records, and the requests whose lists have no known law and are left out.
+
+    Pages of one draw are joined.
+    """
+    names, left_out = set(table.column_names), set[str]()
     if not {"propensities", "page", "shown", "pinned"} <= names:
-        return table
+        return table, left_out
     if "rules" in names:
         kept = table.filter(pc.is_null(table["rules"]))
         if len(table) and not len(kept):
-            raise DataError(f"all {len(table):,} pages were drawn with groups, or with pins below others: such lists "
+            raise DataError(f"all {len(table):,} lists were drawn with groups, or with pins below others: such lists "
                             "are left out, for one law of a request does not hold them. Draw some lists without "
                             "these rules.")  # fmt: skip
         if gone := len(table) - len(kept):
-            log.info("left out %s pages with groups, or with pins below others", f"{gone:,}")
+            log.info("left out %s lists with groups, or with pins below others, and their answers", f"{gone:,}")
+        left_out = {*texts(table["request"], "'request'").to_pylist()} - {
+            *texts(kept["request"], "'request'").to_pylist()
+        }
         table = kept
     ids = texts(table["request"], "'request'")
     lengths, values = lists(table["shown"], "shown", ids)
     parts = np.split(np.array(values.to_pylist(), object), np.cumsum(lengths)[:-1])
     number = numbers(table["page"], "page")
+    if len(without := np.flatnonzero(np.isnan(number))):
+        raise DataError(f"request {shown(ids[int(without[0])].as_py())} has no page, as a layer's records have. Other "
+                        "lists are a log of their own: improve from one of the two.")  # fmt: skip
     pinned = np.nan_to_num(numbers(table["pinned"], "pinned"))
     pages: dict[str, tuple[float, list[Any], float]] = {}
     requests = ids.to_pylist()
@@ -106,7 +119,7 @@ def _as_lists(table: pa.Table) -> pa.Table:
     whole = [pages[request] for request, page in zip(requests, number, strict=True) if page == 1]
     for name, column in (("shown", [one[1] for one in whole]), ("pinned", [one[2] for one in whole])):
         table = table.set_column(table.column_names.index(name), name, pa.array(column))
-    return table.drop_columns([name for name in ("page", "rules", *OF_RECORDS) if name in names])
+    return table.drop_columns([name for name in ("page", "rules", *OF_RECORDS) if name in names]), left_out
 
 
 def _renamed(table: pa.Table, columns: Mapping[str, str], label: str) -> pa.Table:
