@@ -137,7 +137,10 @@ def decisions_of_table(
     order = np.lexsort((place, request))
     above = (place - place.min())[order].astype(np.int64)
     asked = OF_LISTS if (above > 0).any() else ("decision",)
-    return {each: of_estimand(log.at(order), each, above, request[order]) for each in asked}
+    found = {each: of_estimand(log.at(order), each, above, request[order]) for each in asked}
+    if not len(found[asked[0]].weight):
+        raise DataError("no list is whole: each lacks a place between its first and its last. Log every place.")
+    return found
 
 
 def _table(data: Any, columns: Mapping[str, str]) -> pa.Table:

@@ -124,7 +124,7 @@ def value_check(new: Evaluation, deployed: Evaluation | None, rules: GateRules, 
 
 OTHERS: dict[Estimand, tuple[str, str]] = {  # texts for information, with and without an estimate
     CASCADE: ("The whole list, if no reward depends on the items below, which this log does not refute", ""),
-    "first place": ("Its first place alone", ". Its first place cannot be estimated either"),
+    "first place": ("Its first place alone", ". Its first place cannot be estimated"),
 }
 
 
@@ -136,8 +136,9 @@ def _others(new: Evaluation, deployed: Evaluation | None, rules: GateRules) -> s
             mine, base = (each.found for each in both_values(new, deployed, rules, estimand))
             gap = None if mine is None or base is None else mine - base
             low, high = (math.nan, math.nan) if gap is None else skewed(gap, confidence=rules.confidence)
-            said += otherwise if gap is None else f". {what}: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f})"
-    return f"{said}, which decides nothing" if "(" in said else said
+            known = f". {what}: {gap.mean:+.4f} ({low:+.4f} to {high:+.4f}), which decides nothing" if gap else ""
+            said += known or otherwise
+    return said
 
 
 def gain_in_value(case: Case) -> list[Claim]:

@@ -1,6 +1,6 @@
 """Doubly robust: a reward model, and importance weights for what it gets wrong.
 
-Dudík et al. 2011; of whole lists under a cascade Kiyohara et al. 2022; self-normalised Thomas and Brunskill 2016.
+Dudík et al. 2011; under a cascade Kiyohara et al. 2022; self-normalised Thomas and Brunskill 2016.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from localpolicy.measure.estimators.base import Estimator, normalised, ratio
 class DR(Estimator):
     """Σ_a π(a|x) r̂(x, a) + w (r - r̂(x, a)): unbiased for any r̂ not fitted on these decisions.
 
-    Of whole lists: the first term is weighted as the places above are, Σ_j w_{j-1} E_π[r̂] + w_j (r_j - r̂).
+    Of lists: the first term is weighted by the ratios above its place, Σ_j w_{j-1} E_π[r̂] + w (r_j - r̂), where w is the
+    ratio of the whole list, or w_j under a cascade.
     """
 
     name, title = "dr", "DR"
